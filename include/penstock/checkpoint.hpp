@@ -65,7 +65,12 @@ class PENSTOCK_API CheckpointHandle {
 struct CheckpointerOptions {
   std::string burst_buffer;  ///< URL of the fast tier, which may be local to each node; empty: none
   int keep = 0;              ///< how many of the newest checkpoints stay in the slow tier; 0: all
+  /// With `keep`: multiples of this step stay, too, until the run goes back behind them. 0: none.
+  std::uint64_t keep_every = 0;
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;  ///< unit of checksums and of reads, a multiple of 64
+  /// How many saves may be copied but not yet complete in the first tier: each takes memory for this rank's arrays.
+  /// With 1, a save waits for the previous one; with 2, for the one before that, and so on. Equal on all ranks.
+  int staging_buffers = 1;
   int undrained_max = 4;  ///< if this many checkpoints wait to be drained, the next save waits for the oldest
 };
 
@@ -110,9 +115,10 @@ struct Restored {
   std::vector<std::string> warnings;  ///< newer checkpoints that were skipped and why, and repaired damage
 };
 
-/// Saves checkpoints to one place and restores them. One run at a time may save to a place; any number may restore from
-/// it. All ranks make, use and destroy a Checkpointer together, each from one thread at a time. The destructor calls
-/// finish() and ignores its errors.
+/// Saves checkpoints to one place and restores them. Any number of programs may restore from a place. One job at a time
+/// saves to it: the first save of a Checkpointer takes the place over, and from then on every save and drain of an
+/// older one fails with Error(exists), which names the newer job. All ranks make, use and destroy a Checkpointer
+/// together, each from one thread at a time. The destructor calls finish() and ignores its errors.
 class PENSTOCK_API Checkpointer {
  public:
   /// `url` is the slow tier, shared by all ranks. `comm` is duplicated; empty: a single process. Collective. Throws on
@@ -123,20 +129,23 @@ class PENSTOCK_API Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  /// Copies the arrays and returns; everything else runs in the background. First waits until the previous checkpoint
-  /// is complete in the first tier. An existing step is replaced once the new one is drained. `metadata` is any text;
-  /// rank 0's is saved. Collective. Throws the Error of an invalid argument, or of an earlier failed checkpoint that no
-  /// wait() has thrown; then no rank saves this step. Ranks on which save() did not throw get the error from wait().
+  /// Copies the arrays and returns; everything else runs in the background. First waits until fewer than
+  /// `staging_buffers` earlier checkpoints are incomplete in the first tier. An existing step is replaced once the new
+  /// one is drained. A step below earlier ones supersedes them: the run has gone back. They stay until a drained
+  /// checkpoint reaches their steps, and with keep = 0 for ever. `metadata` is any text; rank 0's is saved. Collective.
+  /// Throws the Error of an invalid argument, or of an earlier failed checkpoint that no wait() has thrown; then no
+  /// rank saves this step. Ranks on which save() did not throw get the error from wait().
   CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata = {});
 
   /// For a rank that cannot describe its arrays: fails the save on all ranks, and throws `error`. Collective with the
   /// other ranks' save().
   [[noreturn]] void fail_save(std::uint64_t step, const Error& error);
 
-  /// Reads the newest complete and intact checkpoint, or that of one step, into the given layouts. Each rank reads and
-  /// verifies the chunks that hold its part, from the burst buffer if possible. Needs memory for the result and one
-  /// chunk. Collective; all ranks get the same step. Throws Error(not_found) if there is no checkpoint, Error(corrupt)
-  /// if none is intact, Error(invalid_argument) if a layout does not fit; the contents of `into` are undefined then.
+  /// Reads the newest complete and intact checkpoint, or that of one step, into the given layouts. The newest is the
+  /// one that was saved last; superseded ones are tried after all others. Each rank reads and verifies the chunks that
+  /// hold its part, from the burst buffer if possible. Needs memory for the result and one chunk. Collective; all ranks
+  /// get the same step. Throws Error(not_found) if there is no checkpoint, Error(corrupt) if none is intact,
+  /// Error(invalid_argument) if a layout does not fit; the contents of `into` are undefined then.
   Restored restore(const RestoreOptions& options = {});
 
   /// As restore, but returns nothing if there is no checkpoint, or none of the step that was asked for. All ranks get
@@ -147,11 +156,13 @@ class PENSTOCK_API Checkpointer {
   /// Error(not_found), Error(corrupt).
   CheckpointInfo inspect(std::optional<std::uint64_t> step = std::nullopt) const;
 
-  /// The steps of the complete checkpoints that this rank can see, ascending. Local.
+  /// The steps of the complete checkpoints that this rank can see, ascending; also of superseded ones. Local.
   std::vector<std::uint64_t> steps() const;
+  /// The step of the newest complete checkpoint that this rank can see, which restore() tries first. Local.
   std::optional<std::uint64_t> latest() const;
 
-  /// Allocates and touches memory for saves of `local_bytes` on this rank, so that the first save is no slower. Local.
+  /// Allocates and touches one staging buffer for saves of `local_bytes` on this rank, so that the first save is no
+  /// slower. Local.
   void reserve(std::uint64_t local_bytes);
 
   /// Waits until all checkpoints are drained or failed. Throws the first error that no call has thrown. Collective.
@@ -166,5 +177,51 @@ class PENSTOCK_API Checkpointer {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// Where checkpoints are, for the functions below. They are local, for one process at a time, and make no place that
+/// does not exist: then they throw Error(not_found). Jobs may save and restore meanwhile.
+struct CheckpointPlace {
+  std::string url;           ///< the slow tier
+  std::string burst_buffer;  ///< the fast tier as this node sees it; empty: none
+};
+
+/// A complete checkpoint.
+struct CheckpointEntry {
+  std::uint64_t step = 0;
+  std::uint64_t generation = 0;  ///< number of the job that saved it; 0: Penstock 0.1 did
+  bool fast = false;             ///< in the burst buffer
+  bool drained = false;          ///< in the slow tier
+  bool superseded = false;       ///< a newer checkpoint has its step or an earlier one
+  int ranks = 0;                 ///< that saved it
+  std::uint64_t size_bytes = 0;  ///< of its objects in one tier
+  std::string damage;            ///< why the manifest cannot be read; `ranks` and `size_bytes` are then 0
+};
+
+/// All complete checkpoints, in the order of their saves. Reads their manifests.
+PENSTOCK_API std::vector<CheckpointEntry> list_checkpoints(const CheckpointPlace& place);
+
+/// What the newest checkpoint holds, or that of one step. Reads no array. Throws Error(not_found), Error(corrupt).
+PENSTOCK_API CheckpointInfo inspect_checkpoint(const CheckpointPlace& place,
+                                               std::optional<std::uint64_t> step = std::nullopt);
+
+/// One checkpoint in one tier, after every byte of it was read.
+struct CheckpointVerified {
+  std::uint64_t step = 0;
+  std::uint64_t generation = 0;
+  std::string tier;  ///< URL
+  std::uint64_t verified_bytes = 0;
+  std::vector<std::string> problems;  ///< empty: intact
+  int elsewhere = 0;  ///< objects that this node's burst buffer does not hold; those of other nodes, or removed
+};
+
+/// Verifies every checksum of all checkpoints, or of those of one step, in both tiers. Throws Error(not_found) if there
+/// is none of that step.
+PENSTOCK_API std::vector<CheckpointVerified> verify_checkpoints(const CheckpointPlace& place,
+                                                                std::optional<std::uint64_t> step = std::nullopt);
+
+/// Removes the checkpoints of a step from both tiers, manifests first: if it is cut short, what remains is no
+/// checkpoint. One that is being drained may appear in the slow tier afterwards. Throws Error(not_found) if there is
+/// none. Returns what was removed.
+PENSTOCK_API std::vector<CheckpointEntry> remove_checkpoint(const CheckpointPlace& place, std::uint64_t step);
 
 }  // namespace penstock

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "penstock/cost_model.hpp"
 #include "penstock/export.hpp"
+#include "penstock/graph.hpp"
 #include "penstock/plan.hpp"
 #include "penstock/types.hpp"
 
@@ -35,19 +37,22 @@ PENSTOCK_API CollectiveKind collective_kind_from_name(std::string_view name);
 PENSTOCK_API bool is_rooted(CollectiveKind kind) noexcept;
 /// Whether it combines elements by Collective::op.
 PENSTOCK_API bool computes(CollectiveKind kind) noexcept;
+/// Whether it is among the neighbours in Collective::graph.
+PENSTOCK_API bool is_neighborhood(CollectiveKind kind) noexcept;
 /// Whether the blocks of the ranks have different counts: gatherv, scatterv, allgatherv, alltoallv, alltoallw,
-/// reduce_scatter.
+/// reduce_scatter and neighbor_allgatherv, neighbor_alltoallv, neighbor_alltoallw.
 PENSTOCK_API bool has_counts(CollectiveKind kind) noexcept;
-/// Whether it has counts in Collective::send: scatterv, alltoallv, alltoallw.
+/// Whether it has counts in Collective::send: scatterv, alltoallv, alltoallw and the neighbourhood forms.
 PENSTOCK_API bool has_send_counts(CollectiveKind kind) noexcept;
-/// Whether it has counts in Collective::receive: gatherv, allgatherv, alltoallv, alltoallw, reduce_scatter.
+/// Whether it has counts in Collective::receive: all of has_counts() but scatterv.
 PENSTOCK_API bool has_receive_counts(CollectiveKind kind) noexcept;
-/// Whether each block of items has a datatype and a displacement in bytes: alltoallw. As bytes it is alltoallv.
+/// Whether each block of items has a datatype and a displacement in bytes: alltoallw and neighbor_alltoallw. As bytes
+/// they are alltoallv and neighbor_alltoallv.
 PENSTOCK_API bool has_datatypes(CollectiveKind kind) noexcept;
 
 /// The blocks of the ranks in one buffer of an operation with counts, see has_counts(), in elements. Each list has one
-/// entry per rank. If `counts` is empty, every block has Collective::count elements. If `displacements` is empty, the
-/// blocks follow each other in rank order.
+/// entry per rank, or in a neighbourhood per destination (send) or source (receive). If `counts` is empty, every block
+/// has Collective::count elements. If `displacements` is empty, the blocks follow each other in this order.
 struct Blocks {
   std::vector<std::uint64_t> counts{};
   std::vector<std::uint64_t> displacements{};
@@ -59,7 +64,8 @@ struct Blocks {
 struct Collective {
   CollectiveKind kind = CollectiveKind::barrier;
   /// Elements per rank. gather, scatter, allgather, alltoall and reduce_scatter_block: of one block. gatherv: what this
-  /// rank sends; scatterv: what it receives; these two may differ between ranks.
+  /// rank sends; scatterv: what it receives; these two may differ between ranks. neighbor_allgather: of what this rank
+  /// sends; neighbor_alltoall: of one block; equal on all ranks. neighbor_allgatherv: what this rank sends.
   std::uint64_t count = 0;
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;
@@ -71,7 +77,7 @@ struct Collective {
   bool reproducible = false;
   int root = 0;
   /// MPI_IN_PLACE. Rooted operations: the root's value counts. scan and exscan: each rank decides for itself. The
-  /// others: equal on all ranks.
+  /// others: equal on all ranks. Neighbourhood collectives have none.
   bool in_place = false;
   Blocks send{};  ///< scatterv (at the root), alltoallv and alltoallw without in_place
   /// gatherv (at the root), alltoallv, alltoallw, allgatherv and reduce_scatter; the last two need equal counts on all
@@ -83,6 +89,8 @@ struct Collective {
   /// More than the tree has: all. kAutomatic: the model chooses.
   int split = kAutomatic;
   int radix = 2;  ///< of tree algorithms: each rank that has the data sends to radix - 1 others per level
+  /// Of neighbourhood collectives, equal on all ranks. nullptr in a call of Comm: its graph, see Comm::graph.
+  std::shared_ptr<const Graph> graph{};
 
   static constexpr int kAutomatic = -1;
 
@@ -123,7 +131,8 @@ struct Choice {
 /// names, or the one that the model finds best beside a computation as long as the operation (split-tree paper, section
 /// 4). Levels between nodes are never split. All ranks choose the same: the choice does not depend on team.rank, on
 /// in_place of a rooted operation or on counts that only some ranks have. Throws Error(invalid_argument) for a root
-/// outside of the team, an operation that the dtype lacks, a reproducible operation that does not commute, lists that
+/// outside of the team, an operation that the dtype lacks, a reproducible operation that does not commute, a
+/// neighbourhood without a graph, lists that
 /// do not have one entry per rank, received blocks that overlap, a size beyond 2^63 bytes, and an algorithm that is
 /// unknown or does not fit (the message lists those that do).
 PENSTOCK_API Choice choose(const Team& team, const Collective& collective);

@@ -59,6 +59,10 @@ class PENSTOCK_API Comm {
   int rank() const;
   int size() const;
   const Team& team() const;
+  /// The neighbours of all ranks: the Cartesian, graph or distributed graph topology of MPI's communicator. nullptr if
+  /// it has none, or one whose sources and destinations do not match. Neighbourhood collectives use it if their
+  /// Collective::graph is nullptr.
+  const std::shared_ptr<const Graph>& graph() const;
   /// A communicator of the same ranks with an own order of operations, as MPI_Comm_dup makes. Collective.
   Comm duplicate() const;
 
@@ -83,7 +87,8 @@ class PENSTOCK_API Comm {
 
   /// Collectives that move data, on items of datatypes. Items that are not contiguous are packed here and unpacked by
   /// test() and wait(). The datatypes of the two sides, and of two ranks, may differ if the numbers of bytes match.
-  /// `collective.count`, its blocks and its dtype are ignored.
+  /// `collective.count`, its blocks and its dtype are ignored. In a neighbourhood lists have one entry per destination
+  /// (send) or source (receive).
   Request start_items(const Collective& collective, const SendItems& send, const ReceiveItems& receive);
   void run_items(const Collective& collective, const SendItems& send, const ReceiveItems& receive) {
     start_items(collective, send, receive).wait();

@@ -91,6 +91,13 @@ struct ShuffleBlocks {
   std::uint64_t window = 1;  ///< blocks that are mixed
 };
 
+/// A cache in files; see Dataset::cache().
+struct CacheFiles {
+  std::string folder;           ///< is created; best on a fast disk of the node
+  std::string stages;           ///< names what the stages before do to a sample; another name is another cache
+  std::uint64_t max_bytes = 0;  ///< of all files; 0: no limit
+};
+
 /// Functions that a Dataset needs for a program's objects. All but `collate` may be empty.
 struct ObjectCalls {
   struct Collated {
@@ -103,6 +110,9 @@ struct ObjectCalls {
   std::function<std::shared_ptr<void>(const std::shared_ptr<void>&)> copy;
   /// The memory that a sample takes in cache().
   std::function<std::uint64_t(const std::shared_ptr<void>&)> size_bytes;
+  /// The bytes by which cache() keeps a sample in files, and the sample that they stand for.
+  std::function<std::vector<std::byte>(const std::shared_ptr<void>&)> pack;
+  std::function<std::shared_ptr<void>(ConstBytes)> unpack;
   /// For a thread (a pthread_t) that exceeds the time limit or keeps an iterator from closing: returns its stack, and
   /// ends the function that it runs, if possible.
   std::function<std::string(std::uint64_t thread)> interrupt;
@@ -278,6 +288,9 @@ class PENSTOCK_API Dataset {
   /// Keeps the samples of this stage in memory, for later epochs: the first ones, up to `max_bytes` (0: no limit). All
   /// iterators share them.
   Dataset cache(std::uint64_t max_bytes = 0) const;
+  /// Keeps them in files, for later runs and other processes of the node, too. iterate() throws
+  /// Error(invalid_argument) if the folder holds other samples: those of another source, or of other `stages`.
+  Dataset cache(CacheFiles files) const;
   /// Drops samples whose read or earlier stage failed, and records them. They keep their position in the order, so
   /// their batch is smaller, unless they are replaced.
   Dataset ignore_errors(const IgnoreOptions& options = {}) const;

@@ -54,8 +54,9 @@ struct SendItems {
   const void* data = nullptr;
   std::uint64_t count = 0;
   Datatype datatype{};
-  Blocks blocks{};  ///< scatterv, alltoallv and alltoallw
-  /// alltoallw: one per rank, instead of `datatype`. The displacements of `blocks` are then in bytes.
+  Blocks blocks{};  ///< of operations with has_send_counts()
+  /// Of operations with has_datatypes(): one per block, instead of `datatype`. The displacements of `blocks` are then
+  /// in bytes.
   std::vector<Datatype> datatypes{};
 };
 
@@ -64,8 +65,8 @@ struct ReceiveItems {
   void* data = nullptr;
   std::uint64_t count = 0;
   Datatype datatype{};
-  Blocks blocks{};                    ///< gatherv, allgatherv, alltoallv and alltoallw
-  std::vector<Datatype> datatypes{};  ///< alltoallw, as in SendItems
+  Blocks blocks{};                    ///< of operations with has_receive_counts()
+  std::vector<Datatype> datatypes{};  ///< as in SendItems
 };
 
 }  // namespace penstock

@@ -208,6 +208,46 @@ PENSTOCK_API int penstock_scan_init(penstock_comm* comm, const void* send, void*
                                     penstock_dtype dtype, penstock_reduce_op op, penstock_persistent** persistent);
 PENSTOCK_API int penstock_exscan_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                       penstock_dtype dtype, penstock_reduce_op op, penstock_persistent** persistent);
+/* Neighbourhood collectives, among the neighbours that the MPI communicator's Cartesian, graph or distributed graph
+ * topology gives each rank. Lists have one entry per destination (send) or source (receive). Blocks of neighbours that
+ * do not exist (MPI_PROC_NULL) are neither sent nor written. `count` is equal on all ranks. Without neighbours:
+ * PENSTOCK_invalid_argument. neighbor_alltoallw: penstock_collective_items. */
+PENSTOCK_API int penstock_neighbor_allgather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                             penstock_dtype dtype);
+PENSTOCK_API int penstock_neighbor_allgatherv(penstock_comm* comm, const void* send, uint64_t send_count, void* receive,
+                                              const uint64_t* counts, const uint64_t* displacements,
+                                              penstock_dtype dtype);
+PENSTOCK_API int penstock_neighbor_alltoall(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                            penstock_dtype dtype);
+PENSTOCK_API int penstock_neighbor_alltoallv(penstock_comm* comm, const void* send, const uint64_t* send_counts,
+                                             const uint64_t* send_displacements, void* receive,
+                                             const uint64_t* receive_counts, const uint64_t* receive_displacements,
+                                             penstock_dtype dtype);
+PENSTOCK_API int penstock_ineighbor_allgather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                              penstock_dtype dtype, penstock_request** request);
+PENSTOCK_API int penstock_ineighbor_allgatherv(penstock_comm* comm, const void* send, uint64_t send_count,
+                                               void* receive, const uint64_t* counts, const uint64_t* displacements,
+                                               penstock_dtype dtype, penstock_request** request);
+PENSTOCK_API int penstock_ineighbor_alltoall(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                             penstock_dtype dtype, penstock_request** request);
+PENSTOCK_API int penstock_ineighbor_alltoallv(penstock_comm* comm, const void* send, const uint64_t* send_counts,
+                                              const uint64_t* send_displacements, void* receive,
+                                              const uint64_t* receive_counts, const uint64_t* receive_displacements,
+                                              penstock_dtype dtype, penstock_request** request);
+PENSTOCK_API int penstock_neighbor_allgather_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                                  penstock_dtype dtype, penstock_persistent** persistent);
+PENSTOCK_API int penstock_neighbor_allgatherv_init(penstock_comm* comm, const void* send, uint64_t send_count,
+                                                   void* receive, const uint64_t* counts, const uint64_t* displacements,
+                                                   penstock_dtype dtype, penstock_persistent** persistent);
+PENSTOCK_API int penstock_neighbor_alltoall_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                                 penstock_dtype dtype, penstock_persistent** persistent);
+PENSTOCK_API int penstock_neighbor_alltoallv_init(penstock_comm* comm, const void* send, const uint64_t* send_counts,
+                                                  const uint64_t* send_displacements, void* receive,
+                                                  const uint64_t* receive_counts, const uint64_t* receive_displacements,
+                                                  penstock_dtype dtype, penstock_persistent** persistent);
+/* The numbers of this rank's sources and destinations. Either pointer may be NULL. */
+PENSTOCK_API int penstock_comm_degrees(const penstock_comm* comm, size_t* sources, size_t* destinations);
+
 /* Its previous request must be complete. */
 PENSTOCK_API int penstock_start(penstock_persistent* persistent, penstock_request** request);
 PENSTOCK_API void penstock_persistent_free(penstock_persistent* persistent);
@@ -266,16 +306,16 @@ PENSTOCK_API int penstock_exscan_by_init(penstock_comm* comm, const void* send, 
 
 /* What a rank sends or receives in a collective on items of a datatype. Each block has `count` items, from `buffer` on.
  * If MPI's operation has lists on this side, `counts` (in items) and `displacements` (in extents, may be NULL) have one
- * entry per rank. `buffer` may be PENSTOCK_IN_PLACE. `datatype` NULL means bytes; penstock_datatype_create in
- * <penstock/penstock_mpi.h> makes others. The struct and its lists are copied. */
+ * entry per rank, or per neighbour. `buffer` may be PENSTOCK_IN_PLACE. `datatype` NULL means bytes;
+ * penstock_datatype_create in <penstock/penstock_mpi.h> makes others. The struct and its lists are copied. */
 typedef struct penstock_items {
   void* buffer; /* of a sender: only read */
   uint64_t count;
   const penstock_datatype* datatype;
   const uint64_t* counts;
   const uint64_t* displacements;
-  /* alltoallw: one per rank, in place of `datatype`. An entry may be NULL: bytes. Then `displacements` is in bytes, and
-   * may be negative (int64_t). */
+  /* alltoallw and neighbor_alltoallw: one per entry of `counts`, in place of `datatype`. An entry may be NULL: bytes.
+   * Then `displacements` is in bytes, and may be negative (int64_t). */
   const penstock_datatype* const* datatypes;
 } penstock_items;
 

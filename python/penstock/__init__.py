@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.call import CollectiveOptions
     from penstock.checkpoint import ArrayInfo, Checkpointer, CheckpointHandle, CheckpointInfo, register_node
     from penstock.comm import Comm
+    from penstock.communicator import Communicator, Work
     from penstock.dataset import Dataset, Skipped, Stats, TreeDataset
     from penstock.file import File, FileRequest
     from penstock.layout import DistArray, Layout, LayoutBlock
@@ -35,6 +36,7 @@ _PARTS = {
     "call": ("CollectiveOptions",),
     "checkpoint": ("ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"),
     "comm": ("Comm",),
+    "communicator": ("Communicator", "Work"),
     "dataset": ("Dataset", "Skipped", "Stats", "TreeDataset"),
     "file": ("File", "FileRequest"),
     "layout": ("DistArray", "Layout", "LayoutBlock"),
@@ -55,6 +57,7 @@ __all__ = [
     "Checkpointer",
     "CollectiveOptions",
     "Comm",
+    "Communicator",
     "DamageWarning",
     "Darray",
     "Dataset",
@@ -78,6 +81,7 @@ __all__ = [
     "Subarray",
     "TransferCost",
     "TreeDataset",
+    "Work",
     "__version__",
     "dataset",
     "model",

@@ -95,8 +95,9 @@ class Checkpointer:
     """Saves checkpoints to one place and restores them: ``Checkpointer("file:///slow/ckpt", burst_buffer="file:///nvme/ckpt")``.
 
     :meth:`save` returns after one copy of the arrays. Writing, agreement of the ranks, and draining from the burst buffer to
-    the slow tier run in the background. A checkpoint exists once all of it is durable. One run at a time may save to a place;
-    any number may restore from it. The constructor, :meth:`save`, :meth:`restore`, :meth:`finish` and :meth:`close` are
+    the slow tier run in the background. A checkpoint exists once all of it is durable. Any number of programs may restore from
+    a place. One job at a time saves to it: the first save takes the place over, and from then on all saves of an older job,
+    such as one that was thought dead, fail with the code "exists". The constructor, :meth:`save`, :meth:`restore`, :meth:`finish` and :meth:`close` are
     collective.
 
     Parameters
@@ -107,7 +108,9 @@ class Checkpointer:
         The fast tier. It may be local to each node.
     keep : int, optional
         How many of the newest checkpoints stay in the slow tier. Default: all. An old one is removed only after a newer one
-        is drained.
+        is drained. One that was superseded is removed once a later save has reached its step.
+    keep_every : int, optional
+        With ``keep``: checkpoints whose step is a multiple of this stay, too.
     comm : penstock.Comm or mpi4py.MPI.Intracomm, optional
         The ranks that save and restore together; it is duplicated. Default: mpi4py's COMM_WORLD if mpi4py.MPI is imported
         and has more than one rank, else this process alone.
@@ -115,6 +118,10 @@ class Checkpointer:
         Unit of checksums and of reads. A multiple of 64.
     undrained_max : int
         If this many checkpoints wait to be drained, the next save waits for the oldest.
+    staging_buffers : int
+        How many saves may be copied but not yet complete in the first tier. With 1, a save waits for the previous one. With 2
+        it waits for the one before, takes twice the memory if saves follow each other closely, and learns of a failure one
+        save later. Equal on all ranks.
     """
 
     def __init__(
@@ -124,18 +131,24 @@ class Checkpointer:
         keep: int | None = None,
         comm: Any = None,
         *,
+        keep_every: int | None = None,
         chunk_bytes: int = 1 << 20,
         undrained_max: int = 4,
+        staging_buffers: int = 1,
     ) -> None:
         if keep is not None and keep < 1:
             raise Error(f"keep is {keep}; expected a number of checkpoints from 1 on, or None to keep all")
+        if keep_every is not None and keep_every < 1:
+            raise Error(f"keep_every is {keep_every}; expected a number of steps from 1 on, or None")
         if chunk_bytes < 0:
             raise Error(f"chunk_bytes is {chunk_bytes}; expected a multiple of 64 above 0")
         self._where = url if burst_buffer is None else f"{url} and {burst_buffer}"
         self._comm = _penstock_comm(comm)
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
         core = None if self._comm is None else self._comm._open()
-        self._native = _penstock.Checkpointer(url, burst_buffer or "", keep or 0, chunk_bytes, undrained_max, core)
+        self._native = _penstock.Checkpointer(
+            url, burst_buffer or "", keep or 0, keep_every or 0, chunk_bytes, undrained_max, staging_buffers, core
+        )
         #: What the last :meth:`restore` skipped or repaired.
         self.restore_warnings: list[str] = []
         self._number = next(_numbers)
@@ -144,13 +157,14 @@ class Checkpointer:
     def save(self, step: int, tree: Any, dataset: Any = None) -> CheckpointHandle:
         """Save a tree of arrays, and optionally the position of a data loader. Returns once everything is copied.
 
-        The caller may then change its arrays. The call first waits until the previous checkpoint is complete in the first
-        tier.
+        The caller may then change its arrays. The call first waits until fewer than ``staging_buffers`` earlier checkpoints
+        are incomplete in the first tier.
 
         Parameters
         ----------
         step : int
-            Checkpoints are ordered by step. An existing step is replaced once the new one is drained.
+            Usually ascending. A step that is not above all earlier ones supersedes those that it goes back behind; see
+            :meth:`restore`. An existing step is replaced once the new one is drained.
         tree : dict, list, tuple, named tuple, dataclass, node of a registered type, or leaf
             Nested containers with the same structure on all ranks. Dictionary keys are strings or integers. Types are kept
             by name (see :meth:`restore`); :func:`penstock.register_node` adds more. Dictionaries of other types come back as
@@ -228,7 +242,9 @@ class Checkpointer:
     ) -> Any:
         """Read the newest complete and intact checkpoint, or the one of ``step``.
 
-        It skips damaged checkpoints with a warning. If one tier is damaged, it reads the other, with a warning. See
+        The newest is the one that was saved last. A save after ``restore(step=…)`` begins a new line: it supersedes the
+        checkpoints of its own step and of later ones, whatever their steps. These stay, can be restored by their steps, and
+        serve if no other is intact. :meth:`restore` skips damaged checkpoints with a warning. If one tier is damaged, it reads the other, with a warning. See
         :attr:`restore_warnings`. Collective, with equal arguments on all ranks.
 
         Parameters
@@ -341,19 +357,19 @@ class Checkpointer:
         penstock.Error
             "not_found", "corrupt".
         """
-        found_step, saved, metadata = self._native.inspect(None if step is None else operator.index(step))
-        layouts = {name: Layout(layout) for name, _, layout in saved}
-        tree, arrays = summary(json.loads(metadata)["tree"], layouts)
-        return CheckpointInfo(found_step, sum(array.nbytes for array in arrays.values()), arrays, tree)
+        return info_of(*self._native.inspect(None if step is None else operator.index(step)))
 
     def steps(self) -> list[int]:
-        """The steps of the complete checkpoints that this rank can see, ascending. Local."""
+        """The steps of the complete checkpoints that this rank can see, ascending; also of superseded ones. Local."""
         return self._native.steps()
 
     @property
     def latest(self) -> int | None:
-        """The last of :meth:`steps`, or None. Local."""
-        return max(self.steps(), default=None)
+        """The step of the newest complete checkpoint that this rank can see, or None. Local.
+
+        After a rollback that is not the last of :meth:`steps`; see :meth:`restore`.
+        """
+        return self._native.latest()
 
     @property
     def warnings(self) -> list[str]:
@@ -387,6 +403,12 @@ class Checkpointer:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def info_of(step: int, saved: list[tuple[str, str, _penstock.Layout]], metadata: str) -> CheckpointInfo:
+    """What a manifest says, as the native functions give it."""
+    tree, arrays = summary(json.loads(metadata)["tree"], {name: Layout(layout) for name, _, layout in saved})
+    return CheckpointInfo(step, sum(array.nbytes for array in arrays.values()), arrays, tree)
 
 
 @atexit.register

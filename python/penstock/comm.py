@@ -17,6 +17,7 @@ from penstock.block_collectives import BlockCollectives
 from penstock.call import OP_NUMBERS, Call, CollectiveOptions, is_in_place, or_fail_next
 from penstock.error import Error
 from penstock.native import Natives
+from penstock.neighbor_collectives import NeighborCollectives
 from penstock.plan import algorithms
 from penstock.redistribute import redistribute
 from penstock.request import Prequest, Request
@@ -44,12 +45,14 @@ def _needs_general_path(kind: int, op: int, root: int, sends: Any, receives: Any
 _open_comms: weakref.WeakValueDictionary[int, Comm] = weakref.WeakValueDictionary()
 
 
-class Comm(BlockCollectives, MPI.Intracomm):
+class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
     """An mpi4py communicator whose collectives are Penstock's. Making one is collective.
 
     Penstock runs Barrier, Bcast, Reduce, Allreduce, Reduce_scatter_block, Reduce_scatter, Scan, Exscan, Gather, Gatherv,
     Scatter, Scatterv, Allgather, Allgatherv, Alltoall, Alltoallv and Alltoallw, on a private duplicate of `comm`. Each has a
-    blocking, a non-blocking (``Iallreduce``) and a persistent (``Allreduce_init``) form. Everything else is MPI's, on `comm` itself.
+    blocking, a non-blocking (``Iallreduce``) and a persistent (``Allreduce_init``) form. If `comm` has a Cartesian, graph or
+    distributed graph topology, so do Neighbor_allgather, Neighbor_allgatherv, Neighbor_alltoall, Neighbor_alltoallv and
+    Neighbor_alltoallw, whose blocks have the order of its neighbours. Everything else is MPI's, on `comm` itself.
 
     Buffers are those of mpi4py; derived datatypes are packed. All collectives take the keywords of
     :class:`CollectiveOptions`, such as ``split``.

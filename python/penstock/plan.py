@@ -88,6 +88,8 @@ def collective(
     nodes: int | Sequence[int] = 1,
     progress_cores: int = 0,
     network: str = "",
+    grid: Sequence[int] | None = None,
+    periodic: bool = True,
 ) -> Plans:
     """The plans of all ranks for a collective such as ``"allreduce"``. Local; needs no MPI.
 
@@ -105,6 +107,10 @@ def collective(
         As in :class:`penstock.CollectiveOptions`.
     network : str
         A name from :func:`networks`: chooses as a communicator does with ``PENSTOCK_NETWORK``. Default: it is unknown.
+    grid : sequence of int
+        Of neighbourhood collectives: the dimensions of the Cartesian grid, as of ``MPI_Cart_create``. Default: a ring.
+    periodic : bool
+        Whether its dimensions are periodic.
     """
     if ranks < 1:
         raise Error(f"ranks is {ranks}; expected at least 1")
@@ -115,7 +121,19 @@ def collective(
         raise Error(f"progress_cores is {progress_cores}; expected 0 or more")
     levels = -1 if split == "auto" else split
     what = _penstock.plan.Collective(
-        kind, count, name, op, root, in_place, algorithm, segment_bytes, levels, radix, reproducible
+        kind,
+        count,
+        name,
+        op,
+        root,
+        in_place,
+        algorithm,
+        segment_bytes,
+        levels,
+        radix,
+        reproducible,
+        _grid(kind, ranks, grid),
+        periodic,
     )
     node_of_rank = _place(ranks, nodes)
     chosen, reason = _penstock.plan.choose(what, node_of_rank, progress_cores, network)
@@ -153,6 +171,8 @@ def rank(
     radix: int = 2,
     reproducible: bool = False,
     nodes: int | Sequence[int] = 1,
+    grid: Sequence[int] | None = None,
+    periodic: bool = True,
 ) -> list[Ranked]:
     """Every algorithm that can run a collective, the fastest first, by simulating the plans of all ranks on a class of
     networks. Local; needs no MPI. Nothing is measured: the parameters are typical ones, inside the nodes as well.
@@ -163,7 +183,7 @@ def rank(
     ----------
     network : str
         A name from :func:`networks`, such as ``"tcp-10g"``.
-    count, nodes, radix, reproducible
+    count, nodes, radix, reproducible, grid, periodic
         As in :func:`collective`.
     """
     if ranks < 1:
@@ -171,9 +191,29 @@ def rank(
     if count < 0 or segment_bytes < 0:
         raise Error(f"count is {count} and segment_bytes is {segment_bytes}; expected 0 or more")
     what = _penstock.plan.Collective(
-        kind, count, _dtype_name(dtype), op, root, in_place, "", segment_bytes, -1, radix, reproducible
+        kind,
+        count,
+        _dtype_name(dtype),
+        op,
+        root,
+        in_place,
+        "",
+        segment_bytes,
+        -1,
+        radix,
+        reproducible,
+        _grid(kind, ranks, grid),
+        periodic,
     )
     return [Ranked(*row) for row in _penstock.plan.rank(what, _place(ranks, nodes), network)]
+
+
+def _grid(kind: str, ranks: int, grid: Sequence[int] | None) -> list[int]:
+    if not kind.startswith("neighbor_"):
+        if grid is not None:
+            raise Error(f"{kind}: grid is {grid!r}; only neighbourhood collectives have one")
+        return []
+    return [ranks] if grid is None else list(grid)
 
 
 def _dtype_name(dtype: DTypeLike) -> str:

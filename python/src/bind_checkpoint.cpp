@@ -58,13 +58,16 @@ nb::list arrays_of(const CheckpointInfo& info) {
 /// Closable: close() destroys the checkpointer while Python may still hold this.
 class PyCheckpointer {
  public:
-  PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t chunk_bytes,
-                 std::int64_t undrained_max, const Comm* comm) {
+  PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t keep_every,
+                 std::uint64_t chunk_bytes, std::int64_t undrained_max, std::int64_t staging_buffers,
+                 const Comm* comm) {
     CheckpointerOptions options;
     options.burst_buffer = burst_buffer;
     options.keep = static_cast<int>(std::clamp<std::int64_t>(keep, -1, 1 << 30));
+    options.keep_every = keep_every;
     options.chunk_bytes = chunk_bytes;
     options.undrained_max = static_cast<int>(std::clamp<std::int64_t>(undrained_max, -1, 1 << 30));
+    options.staging_buffers = static_cast<int>(std::clamp<std::int64_t>(staging_buffers, -1, 1 << 10));
     const nb::gil_scoped_release released;
     checkpointer_ = std::make_unique<Checkpointer>(url, options, comm ? std::optional(*comm) : std::nullopt);
   }
@@ -167,6 +170,89 @@ class PyCheckpointer {
   std::unique_ptr<Checkpointer> checkpointer_;
 };
 
+nb::dict row_of(const CheckpointEntry& entry) {
+  nb::dict row;
+  row["step"] = entry.step;
+  row["generation"] = entry.generation;
+  row["fast"] = entry.fast;
+  row["drained"] = entry.drained;
+  row["superseded"] = entry.superseded;
+  row["ranks"] = entry.ranks;
+  row["bytes"] = entry.size_bytes;
+  row["damage"] = entry.damage;
+  return row;
+}
+
+nb::list rows_of(const std::vector<CheckpointEntry>& entries) {
+  nb::list rows;
+  for (const CheckpointEntry& entry : entries) rows.append(row_of(entry));
+  return rows;
+}
+
+void bind_maintenance(nb::module_& module) {
+  module.def(
+      "list_checkpoints",
+      [](const std::string& url, const std::string& burst_buffer) {
+        std::vector<CheckpointEntry> entries;
+        {
+          const nb::gil_scoped_release released;
+          entries = list_checkpoints({url, burst_buffer});
+        }
+        return rows_of(entries);
+      },
+      nb::arg("url"), nb::arg("burst_buffer"),
+      nb::sig("def list_checkpoints(url: str, burst_buffer: str) -> list[dict[str, typing.Any]]"));
+  module.def(
+      "inspect_checkpoint",
+      [](const std::string& url, const std::string& burst_buffer, std::optional<std::uint64_t> step) {
+        CheckpointInfo info;
+        {
+          const nb::gil_scoped_release released;
+          info = inspect_checkpoint({url, burst_buffer}, step);
+        }
+        return nb::make_tuple(info.step, arrays_of(info), info.metadata);
+      },
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("step").none(),
+      nb::sig("def inspect_checkpoint(url: str, burst_buffer: str, step: int | None) -> "
+              "tuple[int, list[tuple[str, str, Layout]], str]"));
+  module.def(
+      "verify_checkpoints",
+      [](const std::string& url, const std::string& burst_buffer, std::optional<std::uint64_t> step) {
+        std::vector<CheckpointVerified> results;
+        {
+          const nb::gil_scoped_release released;
+          results = verify_checkpoints({url, burst_buffer}, step);
+        }
+        nb::list rows;
+        for (const CheckpointVerified& result : results) {
+          nb::dict row;
+          row["step"] = result.step;
+          row["generation"] = result.generation;
+          row["tier"] = result.tier;
+          row["bytes"] = result.verified_bytes;
+          row["problems"] = result.problems;
+          row["objects_elsewhere"] = result.elsewhere;
+          rows.append(row);
+        }
+        return rows;
+      },
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("step").none(),
+      nb::sig("def verify_checkpoints(url: str, burst_buffer: str, step: int | None) -> "
+              "list[dict[str, typing.Any]]"));
+  module.def(
+      "remove_checkpoint",
+      [](const std::string& url, const std::string& burst_buffer, std::uint64_t step) {
+        std::vector<CheckpointEntry> entries;
+        {
+          const nb::gil_scoped_release released;
+          entries = remove_checkpoint({url, burst_buffer}, step);
+        }
+        return rows_of(entries);
+      },
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("step"),
+      nb::sig("def remove_checkpoint(url: str, burst_buffer: str, step: int) -> list[dict[str, typing.Any]]"));
+}
+
 }  // namespace
 }  // namespace penstock::python
 
@@ -174,6 +260,7 @@ void bind_checkpoint(nb::module_& module) {
   using namespace penstock;
   using python::PyCheckpointer;
 
+  python::bind_maintenance(module);
   nb::class_<CheckpointHandle>(module, "CheckpointHandle")
       .def_prop_ro("step", &CheckpointHandle::step)
       .def_prop_ro("level", [](const CheckpointHandle& handle) { return python::name_of(handle.level()); })
@@ -186,9 +273,10 @@ void bind_checkpoint(nb::module_& module) {
       });
 
   nb::class_<PyCheckpointer>(module, "Checkpointer")
-      .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::int64_t, const Comm*>(),
-           nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("chunk_bytes"), nb::arg("undrained_max"),
-           nb::arg("comm").none())
+      .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
+                    std::int64_t, const Comm*>(),
+           nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("keep_every"), nb::arg("chunk_bytes"),
+           nb::arg("undrained_max"), nb::arg("staging_buffers"), nb::arg("comm").none())
       .def("save", &PyCheckpointer::save,
            nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
                    "numpy.typing.NDArray[typing.Any] | None]], metadata: str, /) -> "
@@ -203,6 +291,7 @@ void bind_checkpoint(nb::module_& module) {
       .def("inspect", &PyCheckpointer::inspect, nb::arg("step").none(),
            nb::sig("def inspect(self, step: int | None) -> tuple[int, list[tuple[str, str, Layout]], str]"))
       .def("steps", [](const PyCheckpointer& self) { return self.get().steps(); })
+      .def("latest", [](const PyCheckpointer& self) { return self.get().latest(); })
       .def("reserve",
            [](const PyCheckpointer& self, std::uint64_t local_bytes) {
              Checkpointer& checkpointer = self.get();

@@ -11,12 +11,14 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "array_call.hpp"
 #include "buffer.hpp"
 #include "collective_options.hpp"
+#include "comm_handle.hpp"
 #include "pending_request.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
@@ -91,6 +93,33 @@ std::uint64_t blocks_of(std::uint64_t count, const Comm& comm, const char* argum
   return count / ranks;
 }
 
+const Graph& graph_of(const Comm& comm) {
+  if (comm.graph() == nullptr)
+    throw Error(ErrorCode::invalid_argument,
+                "the communicator has no neighbours; make it from a Cartcomm, Graphcomm or Distgraphcomm of mpi4py");
+  return *comm.graph();
+}
+
+/// The bytes of a block of neighbor_allgather or neighbor_alltoall, by a buffer that has any.
+std::uint64_t neighbor_block_bytes(const Comm& comm, const Call& call) {
+  const Graph& graph = graph_of(comm);
+  const std::size_t sources = graph.sources(comm.rank()).size();
+  const std::size_t destinations = graph.destinations(comm.rank()).size();
+  const auto part = [](const ArrayView& whole, std::size_t blocks, const char* argument) {
+    if (whole.size_bytes() % blocks != 0)
+      throw Error(ErrorCode::invalid_argument, std::string(argument) + " has " + std::to_string(whole.size_bytes()) +
+                                                   " bytes, which cannot be divided evenly among " +
+                                                   std::to_string(blocks) + " neighbours");
+    return whole.size_bytes() / blocks;
+  };
+  if (call.kind == CollectiveKind::neighbor_allgather) {
+    // Whoever sends to nobody may give no send buffer.
+    return destinations > 0 || sources == 0 ? call.input.size_bytes() : part(call.output, sources, "recvbuf");
+  }
+  if (destinations > 0) return part(call.input, destinations, "sendbuf");
+  return sources > 0 ? part(call.output, sources, "recvbuf") : 0;
+}
+
 /// Operations that only move data count in bytes, so their buffers may have any type.
 Collective describe(const Comm& comm, const Call& call) {
   Collective collective;
@@ -151,7 +180,12 @@ Collective describe(const Comm& comm, const Call& call) {
     case CollectiveKind::scatterv: collective.count = call.output.size_bytes(); break;
     case CollectiveKind::allgatherv: collective.count = call.input.size_bytes(); break;
     case CollectiveKind::alltoallv:
-    case CollectiveKind::alltoallw: break;
+    case CollectiveKind::alltoallw:
+    case CollectiveKind::neighbor_alltoallv:
+    case CollectiveKind::neighbor_alltoallw: break;
+    case CollectiveKind::neighbor_allgather:
+    case CollectiveKind::neighbor_alltoall: collective.count = neighbor_block_bytes(comm, call); break;
+    case CollectiveKind::neighbor_allgatherv: collective.count = call.input.size_bytes(); break;
   }
   collective.send = call.send;
   collective.receive = call.receive;
@@ -242,21 +276,6 @@ PendingRequest guard(Comm& comm, const std::string& kind) {
   return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature), {}, {});
 }
 
-/// The same communicator with a destructor that releases the GIL: it waits for threads that may be about to call
-/// Python.
-Comm* without_gil(const Comm& given) {
-  auto inner = std::make_unique<const Comm>(given);
-  comm::State* const state = &inner->state();
-  const auto end = [kept = inner.get()](comm::State*) {
-    std::optional<nb::gil_scoped_release> released;
-    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
-    delete kept;
-  };
-  const std::shared_ptr<comm::State> shared(state, end);
-  static_cast<void>(inner.release());
-  return new Comm(shared);
-}
-
 using CommFromAddress = Comm* (*)(const void* mpi_comm, const CommOptions* options);
 
 Comm* comm_from_address(std::uintptr_t function, std::uintptr_t mpi_comm, int progress_cores) {
@@ -310,6 +329,20 @@ void run_task(Comm& comm, const std::string& algorithm, const std::vector<std::s
 }
 
 }  // namespace
+
+Comm* without_gil(const Comm& given) {
+  auto inner = std::make_unique<const Comm>(given);
+  comm::State* const state = &inner->state();
+  const auto end = [kept = inner.get()](comm::State*) {
+    std::optional<nb::gil_scoped_release> released;
+    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
+    delete kept;
+  };
+  const std::shared_ptr<comm::State> shared(state, end);
+  static_cast<void>(inner.release());
+  return new Comm(shared);
+}
+
 }  // namespace penstock::python
 
 void bind_comm(nb::module_& module) {
@@ -321,6 +354,11 @@ void bind_comm(nb::module_& module) {
   nb::class_<Comm>(module, "Comm")
       .def_prop_ro("rank", &Comm::rank)
       .def_prop_ro("size", &Comm::size)
+      .def_prop_ro("degrees",
+                   [](const Comm& comm) {
+                     const Graph& graph = python::graph_of(comm);
+                     return std::pair(graph.sources(comm.rank()).size(), graph.destinations(comm.rank()).size());
+                   })
       .def("start", &python::start, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
            nb::arg("root"), nb::arg("in_place"), nb::arg("options"), nb::arg("blocks") = nb::none(),
            nb::arg("user") = nb::none(),

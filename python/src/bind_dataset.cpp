@@ -176,7 +176,10 @@ class PythonMap {
   std::shared_ptr<HeldFunction> function_;
 };
 
-ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable size, nb::callable interrupt) {
+ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable size, nb::callable interrupt,
+                         nb::callable pack, nb::callable unpack) {
+  const auto held_pack = HeldFunction::make(std::move(pack));
+  const auto held_unpack = HeldFunction::make(std::move(unpack));
   const auto held_collate = HeldFunction::make(std::move(collate));
   const auto held_copy = HeldFunction::make(std::move(copy));
   const auto held_size = HeldFunction::make(std::move(size));
@@ -208,6 +211,24 @@ ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable s
       return nb::cast<std::uint64_t>((*held_size)(borrowed(object)));
     } catch (nb::python_error& error) {
       throw Error(ErrorCode::invalid_argument, "has no size for the cache", -1, error.what());
+    }
+  };
+  calls.pack = [held_pack](const std::shared_ptr<void>& object) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      const auto packed = nb::cast<nb::bytes>((*held_pack)(borrowed(object)));
+      const auto* data = reinterpret_cast<const std::byte*>(packed.c_str());
+      return std::vector<std::byte>(data, data + packed.size());
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::invalid_argument, "cannot be put into the cache's files", -1, error.what());
+    }
+  };
+  calls.unpack = [held_unpack](ConstBytes bytes) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      return shared_object((*held_unpack)(nb::bytes(bytes.data(), bytes.size())));
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::io, "cannot be read from the cache's files", -1, error.what());
     }
   };
   calls.interrupt = [held_interrupt](std::uint64_t thread) {
@@ -560,7 +581,15 @@ void bind_dataset(nb::module_& module) {
           nb::arg("function"), nb::arg("parallel"),
           nb::sig("def map(self, function: collections.abc.Callable[[typing.Any, typing.Any, tuple[int, int, int]], "
                   "tuple[typing.Any, int | None] | None], parallel: int) -> Chain"))
-      .def("cache", &Dataset::cache, nb::arg("max_bytes"))
+      .def(
+          "cache", [](const Dataset& self, std::uint64_t max_bytes) { return self.cache(max_bytes); },
+          nb::arg("max_bytes"))
+      .def(
+          "cache_files",
+          [](const Dataset& self, const nb::bytes& folder, const std::string& stages, std::uint64_t max_bytes) {
+            return self.cache({{folder.c_str(), folder.size()}, stages, max_bytes});
+          },
+          nb::arg("folder"), nb::arg("stages"), nb::arg("max_bytes"))
       .def(
           "ignore_errors",
           [](const Dataset& self, std::int64_t max, bool replace) {
@@ -575,15 +604,19 @@ void bind_dataset(nb::module_& module) {
           nb::arg("bytes"), nb::arg("pixels"), nb::arg("milliseconds"))
       .def(
           "objects",
-          [](const Dataset& self, nb::callable collate, nb::callable copy, nb::callable size, nb::callable interrupt) {
-            return self.objects(
-                object_calls(std::move(collate), std::move(copy), std::move(size), std::move(interrupt)));
+          [](const Dataset& self, nb::callable collate, nb::callable copy, nb::callable size, nb::callable interrupt,
+             nb::callable pack, nb::callable unpack) {
+            return self.objects(object_calls(std::move(collate), std::move(copy), std::move(size), std::move(interrupt),
+                                             std::move(pack), std::move(unpack)));
           },
-          nb::arg("collate"), nb::arg("copy"), nb::arg("size"), nb::arg("interrupt"),
+          nb::arg("collate"), nb::arg("copy"), nb::arg("size"), nb::arg("interrupt"), nb::arg("pack"),
+          nb::arg("unpack"),
           nb::sig("def objects(self, collate: collections.abc.Callable[[list[typing.Any]], tuple[typing.Any, int]], "
                   "copy: collections.abc.Callable[[typing.Any], typing.Any], "
                   "size: collections.abc.Callable[[typing.Any], int], "
-                  "interrupt: collections.abc.Callable[[int], str]) -> Chain"))
+                  "interrupt: collections.abc.Callable[[int], str], "
+                  "pack: collections.abc.Callable[[typing.Any], bytes], "
+                  "unpack: collections.abc.Callable[[bytes], typing.Any]) -> Chain"))
       .def("batch", &Dataset::batch, nb::arg("samples"), nb::arg("drop_remainder"))
       .def("prefetch", &Dataset::prefetch, nb::arg("batches"), nb::arg("max_bytes"), nb::arg("in_order"))
       .def("shard", &Dataset::shard, nb::arg("rank"), nb::arg("size"))

@@ -27,7 +27,8 @@ namespace {
 
 Collective collective(const std::string& kind, std::uint64_t count, const std::string& dtype, const std::string& op,
                       int root, bool in_place, const std::string& algorithm, std::uint64_t segment_bytes, int split,
-                      int radix, bool reproducible) {
+                      int radix, bool reproducible, const std::vector<std::int32_t>& grid, bool periodic) {
+  const auto dimensions = std::vector<bool>(grid.size(), periodic);
   return {.kind = collective_kind_from_name(kind),
           .count = count,
           .dtype = dtype_from_name(dtype),
@@ -38,7 +39,8 @@ Collective collective(const std::string& kind, std::uint64_t count, const std::s
           .algorithm = algorithm,
           .segment_bytes = segment_bytes,
           .split = split,
-          .radix = radix};
+          .radix = radix,
+          .graph = grid.empty() ? nullptr : std::make_shared<const Graph>(Graph::cartesian(grid, dimensions))};
 }
 
 std::vector<std::tuple<std::string, std::string, std::string>> algorithm_rows() {
@@ -125,9 +127,9 @@ void bind_plan(nb::module_& module) {
       .def("__init__",
            [](Collective* self, const std::string& kind, std::uint64_t count, const std::string& dtype,
               const std::string& op, int root, bool in_place, const std::string& algorithm, std::uint64_t segment_bytes,
-              int split, int radix, bool reproducible) {
+              int split, int radix, bool reproducible, const std::vector<std::int32_t>& grid, bool periodic) {
              new (self) Collective(collective(kind, count, dtype, op, root, in_place, algorithm, segment_bytes, split,
-                                              radix, reproducible));
+                                              radix, reproducible, grid, periodic));
            })
       .def_prop_ro("itemsize", [](const Collective& self) { return size_bytes(self.dtype); });
   // The plans of all ranks. Opaque, since they may be large.

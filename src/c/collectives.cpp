@@ -53,15 +53,15 @@ struct Arguments {
 /// displacements the library computes the extent.
 std::uint64_t send_bytes(const Collective& collective, std::uint64_t ranks) {
   const std::uint64_t element_bytes = collective.item_bytes();
+  if (has_send_counts(collective.kind)) return std::numeric_limits<std::int64_t>::max();
   switch (collective.kind) {
     case CollectiveKind::scatter:
     case CollectiveKind::alltoall:
+    case CollectiveKind::neighbor_alltoall:
     case CollectiveKind::reduce_scatter_block: return collective.count * element_bytes * ranks;
     case CollectiveKind::reduce_scatter:
       return std::accumulate(collective.receive.counts.begin(), collective.receive.counts.end(), std::uint64_t{0}) *
              element_bytes;
-    case CollectiveKind::scatterv:
-    case CollectiveKind::alltoallv: return std::numeric_limits<std::int64_t>::max();
     default: return collective.count * element_bytes;
   }
 }
@@ -71,7 +71,9 @@ std::uint64_t receive_bytes(const Collective& collective, std::uint64_t ranks, i
   switch (collective.kind) {
     case CollectiveKind::gather:
     case CollectiveKind::allgather:
-    case CollectiveKind::alltoall: return collective.count * element_bytes * ranks;
+    case CollectiveKind::alltoall:
+    case CollectiveKind::neighbor_allgather:
+    case CollectiveKind::neighbor_alltoall: return collective.count * element_bytes * ranks;
     case CollectiveKind::reduce_scatter_block:
       return collective.count * element_bytes * (collective.in_place ? ranks : 1);
     case CollectiveKind::reduce_scatter:
@@ -79,10 +81,9 @@ std::uint64_t receive_bytes(const Collective& collective, std::uint64_t ranks, i
       return collective.receive.counts.empty()
                  ? 0
                  : collective.receive.counts[static_cast<std::size_t>(rank)] * element_bytes;
-    case CollectiveKind::gatherv:
-    case CollectiveKind::allgatherv:
-    case CollectiveKind::alltoallv: return std::numeric_limits<std::int64_t>::max();
-    default: return collective.count * element_bytes;
+    default:
+      if (has_receive_counts(collective.kind)) return std::numeric_limits<std::int64_t>::max();
+      return collective.count * element_bytes;
   }
 }
 
@@ -110,24 +111,26 @@ Arguments arguments(Comm& comm, const Call& call) {
   }
   collective.in_place = call.send == PENSTOCK_IN_PLACE || call.receive == PENSTOCK_IN_PLACE;
   const auto ranks = static_cast<std::size_t>(comm.size());
-  const auto list = [&](const std::uint64_t* given) {
-    return given == nullptr ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>(given, given + ranks);
+  const BlockCounts blocks = block_counts(comm, call.kind);
+  const auto list = [](const std::uint64_t* given, std::size_t entries) {
+    return given == nullptr ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>(given, given + entries);
   };
-  collective.send = {list(call.send_counts), list(call.send_displacements)};
-  collective.receive = {list(call.receive_counts), list(call.receive_displacements)};
+  collective.send = {list(call.send_counts, blocks.sent), list(call.send_displacements, blocks.sent)};
+  collective.receive = {list(call.receive_counts, blocks.received), list(call.receive_displacements, blocks.received)};
   const bool is_significant = !is_rooted(call.kind) || call.root == comm.rank();
-  const bool sends_blocks = call.kind == CollectiveKind::scatterv || call.kind == CollectiveKind::alltoallv;
-  const bool needs_send = sends_blocks && !(call.kind == CollectiveKind::alltoallv && collective.in_place);
-  if (has_counts(call.kind) && is_significant && needs_send && collective.send.counts.empty())
+  const bool needs_send = has_send_counts(call.kind) && !(has_receive_counts(call.kind) && collective.in_place);
+  if (is_significant && needs_send && blocks.sent > 0 && collective.send.counts.empty())
     refuse("the send counts are NULL");
-  if (has_counts(call.kind) && is_significant && call.kind != CollectiveKind::scatterv &&
-      collective.receive.counts.empty())
+  if (is_significant && has_receive_counts(call.kind) && blocks.received > 0 && collective.receive.counts.empty())
     refuse("the receive counts are NULL");
 
   const auto given = [](const void* pointer) { return pointer != nullptr && pointer != PENSTOCK_IN_PLACE; };
-  if (given(call.send)) result.input = {static_cast<const std::byte*>(call.send), send_bytes(collective, ranks)};
+  if (given(call.send))
+    result.input = {static_cast<const std::byte*>(call.send),
+                    send_bytes(collective, is_neighborhood(call.kind) ? blocks.sent : ranks)};
   if (given(call.receive))
-    result.output = {static_cast<std::byte*>(call.receive), receive_bytes(collective, ranks, comm.rank())};
+    result.output = {static_cast<std::byte*>(call.receive),
+                     receive_bytes(collective, is_neighborhood(call.kind) ? blocks.received : ranks, comm.rank())};
   return result;
 }
 
@@ -219,6 +222,22 @@ PENSTOCK_C_COLLECTIVE(allgatherv,
 PENSTOCK_C_COLLECTIVE(alltoall, (, const void* send, void* receive, uint64_t count, penstock_dtype dtype), .send = send,
                       .receive = receive, .count = count, .dtype = dtype)
 PENSTOCK_C_COLLECTIVE(alltoallv,
+                      (, const void* send, const uint64_t* send_counts, const uint64_t* send_displacements,
+                       void* receive, const uint64_t* receive_counts, const uint64_t* receive_displacements,
+                       penstock_dtype dtype),
+                      .send = send, .receive = receive, .dtype = dtype, .send_counts = send_counts,
+                      .send_displacements = send_displacements, .receive_counts = receive_counts,
+                      .receive_displacements = receive_displacements)
+PENSTOCK_C_COLLECTIVE(neighbor_allgather, (, const void* send, void* receive, uint64_t count, penstock_dtype dtype),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype)
+PENSTOCK_C_COLLECTIVE(neighbor_allgatherv,
+                      (, const void* send, uint64_t send_count, void* receive, const uint64_t* counts,
+                       const uint64_t* displacements, penstock_dtype dtype),
+                      .send = send, .receive = receive, .count = send_count, .dtype = dtype, .receive_counts = counts,
+                      .receive_displacements = displacements)
+PENSTOCK_C_COLLECTIVE(neighbor_alltoall, (, const void* send, void* receive, uint64_t count, penstock_dtype dtype),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype)
+PENSTOCK_C_COLLECTIVE(neighbor_alltoallv,
                       (, const void* send, const uint64_t* send_counts, const uint64_t* send_displacements,
                        void* receive, const uint64_t* receive_counts, const uint64_t* receive_displacements,
                        penstock_dtype dtype),

@@ -33,6 +33,19 @@ int penstock_comm_size(const penstock_comm* comm) {
   return status == 0 ? size : status;
 }
 
+int penstock_comm_degrees(const penstock_comm* comm, size_t* sources, size_t* destinations) {
+  return guarded([&] {
+    require(comm, "penstock_comm_degrees", "comm");
+    const auto& of = unwrap<Comm>(comm);
+    if (of.graph() == nullptr)
+      throw Error(
+          ErrorCode::invalid_argument,
+          "penstock_comm_degrees: the communicator has no neighbours; make it from one of MPI's with a topology");
+    if (sources != nullptr) *sources = of.graph()->sources(of.rank()).size();
+    if (destinations != nullptr) *destinations = of.graph()->destinations(of.rank()).size();
+  });
+}
+
 int penstock_comm_duplicate(const penstock_comm* comm, penstock_comm** duplicate) {
   return guarded([&] {
     require(comm, "penstock_comm_duplicate", "comm");

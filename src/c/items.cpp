@@ -21,15 +21,15 @@ struct ItemsCall {
 
 /// Fills a SendItems or ReceiveItems. Returns whether it is PENSTOCK_IN_PLACE.
 template <class Side>
-bool read_side(const penstock_items* given, std::size_t ranks, Side& side) {
+bool read_side(const penstock_items* given, std::size_t entries, Side& side) {
   if (given == nullptr) return false;
-  const auto list = [ranks](const std::uint64_t* from) {
-    return from == nullptr ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>(from, from + ranks);
+  const auto list = [entries](const std::uint64_t* from) {
+    return from == nullptr ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>(from, from + entries);
   };
   side.count = given->count;
   if (given->datatype != nullptr) side.datatype = unwrap<Datatype>(given->datatype);
   side.blocks = {list(given->counts), list(given->displacements)};
-  for (std::size_t i = 0; given->datatypes != nullptr && i < ranks; ++i)
+  for (std::size_t i = 0; given->datatypes != nullptr && i < entries; ++i)
     side.datatypes.push_back(given->datatypes[i] == nullptr ? Datatype{} : unwrap<Datatype>(given->datatypes[i]));
   if (given->buffer == PENSTOCK_IN_PLACE) return true;
   side.data = given->buffer;
@@ -48,9 +48,9 @@ ItemsCall read(const Comm& comm, const Given& given) {
   ItemsCall call;
   call.collective.kind = collective_kind(given.function, given.collective);
   call.collective.root = given.root;
-  const auto ranks = static_cast<std::size_t>(comm.size());
-  const bool sends_in_place = read_side(given.send, ranks, call.send);
-  call.collective.in_place = read_side(given.receive, ranks, call.receive) || sends_in_place;
+  const BlockCounts blocks = block_counts(comm, call.collective.kind);
+  const bool sends_in_place = read_side(given.send, blocks.sent, call.send);
+  call.collective.in_place = read_side(given.receive, blocks.received, call.receive) || sends_in_place;
   return call;
 }
 

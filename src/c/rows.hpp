@@ -1,9 +1,11 @@
 // Checks enumerations of the C interface, which are rows of tables: a C program can pass any number.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "penstock/collective.hpp"
+#include "penstock/comm.hpp"
 #include "penstock/error.hpp"
 #include "penstock/penstock.h"
 
@@ -36,6 +38,18 @@ inline void check_row(const char* function, const char* table, int given, int ro
 inline CollectiveKind collective_kind(const char* function, penstock_collective collective) {
   check_row(function, "penstock_collective", static_cast<int>(collective), kCollectives);
   return static_cast<CollectiveKind>(collective);
+}
+
+/// The entries of the lists of each buffer: ranks, or in a neighbourhood destinations and sources.
+struct BlockCounts {
+  std::size_t sent;
+  std::size_t received;
+};
+inline BlockCounts block_counts(const Comm& comm, CollectiveKind kind) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  if (!is_neighborhood(kind)) return {ranks, ranks};
+  if (comm.graph() == nullptr) return {0, 0};  // the call is refused later
+  return {comm.graph()->destinations(comm.rank()).size(), comm.graph()->sources(comm.rank()).size()};
 }
 
 }  // namespace penstock::c

@@ -1,6 +1,7 @@
 #include "penstock/checkpoint.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "checkpoint/restore.hpp"
 #include "checkpoint/saver.hpp"
@@ -17,8 +18,14 @@ namespace {
 void check(const CheckpointerOptions& options) {
   const auto refuse = [](const std::string& message) { throw Error(ErrorCode::invalid_argument, message); };
   if (options.keep < 0) refuse("keep is " + std::to_string(options.keep) + "; expected 0 (all) or more");
+  if (options.keep_every > 0 && options.keep == 0) {
+    refuse("keep_every is " + std::to_string(options.keep_every) + " without keep, which keeps all; give keep, too");
+  }
   if (options.chunk_bytes == 0 || options.chunk_bytes % checkpoint::kArrayAlignment != 0) {
     refuse("chunk_bytes is " + std::to_string(options.chunk_bytes) + "; expected a multiple of 64 above 0");
+  }
+  if (options.staging_buffers < 1) {
+    refuse("staging_buffers is " + std::to_string(options.staging_buffers) + "; expected at least 1");
   }
   if (options.undrained_max < 1) {
     refuse("undrained_max is " + std::to_string(options.undrained_max) + "; expected at least 1");
@@ -110,16 +117,15 @@ CheckpointInfo Checkpointer::inspect(std::optional<std::uint64_t> step) const {
 }
 
 std::vector<std::uint64_t> Checkpointer::steps() const {
-  std::vector<std::uint64_t> steps;
-  for (const checkpoint::Version& version : checkpoint::complete_versions(state_->saver->tiers())) {
-    if (steps.empty() || steps.back() != version.step) steps.push_back(version.step);
-  }
-  return steps;
+  std::set<std::uint64_t> steps;
+  for (const checkpoint::Version& version : checkpoint::complete_versions(state_->saver->tiers()))
+    steps.insert(version.step);
+  return {steps.begin(), steps.end()};
 }
 
 std::optional<std::uint64_t> Checkpointer::latest() const {
-  const std::vector<std::uint64_t> all = steps();
-  return all.empty() ? std::nullopt : std::optional(all.back());
+  const std::vector<checkpoint::Version> all = checkpoint::complete_versions(state_->saver->tiers());
+  return all.empty() ? std::nullopt : std::optional(all.back().step);
 }
 
 void Checkpointer::reserve(std::uint64_t local_bytes) { state_->saver->reserve(local_bytes); }

@@ -26,6 +26,7 @@ class Job {
   std::vector<ArraySpec> arrays;
   std::string metadata;
   ConstBytes staged;
+  int buffer = 0;                ///< the staging buffer that holds it until it has settled in the first tier
   std::optional<Error> refused;  ///< why this rank cannot save; its arguments are invalid, for example
   double stall_s = 0;
 

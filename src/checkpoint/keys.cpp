@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iterator>
 #include <optional>
+
+#include "penstock/error.hpp"
 
 namespace penstock::checkpoint {
 
@@ -14,12 +17,15 @@ constexpr std::string_view kStep = "step-";
 constexpr std::string_view kRank = "rank-";
 constexpr std::string_view kData = ".data";
 constexpr std::string_view kManifest = "manifest.json";
+constexpr std::string_view kAbandoned = "abandoned";
 constexpr std::size_t kDigits = 20;
 
 std::string stem(const Version& version) {
   char digits[kDigits + 1];
   std::snprintf(digits, sizeof digits, "%020llu", static_cast<unsigned long long>(version.step));
-  return std::string(kFolder) + '/' + std::string(kStep) + digits + '.' + std::to_string(version.attempt) + '.';
+  const std::string generation = version.generation == 0 ? "" : std::to_string(version.generation) + '-';
+  return std::string(kFolder) + '/' + std::string(kStep) + digits + '.' + generation +
+         std::to_string(version.sequence) + '.';
 }
 
 /// Parses a decimal number at the start of `text`, and removes it from there.
@@ -39,8 +45,11 @@ bool take(std::string_view& text, std::string_view expected) {
 }
 
 struct Name {
+  enum class Kind : std::uint8_t { manifest, abandoned, data };
+
   Version version;
-  std::optional<int> rank;  ///< empty: the manifest
+  Kind kind = Kind::manifest;
+  int rank = 0;
 };
 
 std::optional<Name> parse(std::string_view key) {
@@ -48,13 +57,22 @@ std::optional<Name> parse(std::string_view key) {
   if (!take(key, kFolder) || !take(key, "/") || !take(key, kStep)) return std::nullopt;
   const auto step = take_number<std::uint64_t>(key);
   if (!step || !take(key, ".")) return std::nullopt;
-  const auto attempt = take_number<std::uint64_t>(key);
-  if (!attempt || !take(key, ".")) return std::nullopt;
-  name.version = {*step, *attempt};
+  auto number = take_number<std::uint64_t>(key);
+  std::uint64_t generation = 0;
+  if (number && *number > 0 && take(key, "-")) {
+    generation = *number;
+    number = take_number<std::uint64_t>(key);
+  }
+  if (!number || !take(key, ".")) return std::nullopt;
+  name.version = {*step, generation, *number};
   if (key == kManifest) return name;
+  name.kind = Name::Kind::abandoned;
+  if (key == kAbandoned) return name;
+  name.kind = Name::Kind::data;
   if (!take(key, kRank)) return std::nullopt;
-  name.rank = take_number<int>(key);
-  if (!name.rank || *name.rank < 0 || key != kData) return std::nullopt;
+  const auto rank = take_number<int>(key);
+  if (!rank || *rank < 0 || key != kData) return std::nullopt;
+  name.rank = *rank;
   return name;
 }
 
@@ -66,22 +84,45 @@ std::string data_key(const Version& version, int rank) {
 
 std::string manifest_key(const Version& version) { return stem(version) + std::string(kManifest); }
 
-std::string describe(const Version& version) {
-  std::string text = "step " + std::to_string(version.step);
-  if (version.attempt > 0) text += " (attempt " + std::to_string(version.attempt + 1) + ")";
-  return text;
+std::string abandoned_key(const Version& version) { return stem(version) + std::string(kAbandoned); }
+
+std::string describe(const Version& version) { return "step " + std::to_string(version.step); }
+
+std::set<Version> line_of(const std::set<Version>& versions) {
+  std::set<Version> line;
+  std::optional<std::uint64_t> first_step;
+  for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
+    if (first_step && version->step >= *first_step) continue;
+    first_step = version->step;
+    line.insert(*version);
+  }
+  return line;
+}
+
+std::vector<Version> by_preference(const std::set<Version>& versions) {
+  const std::set<Version> line = line_of(versions);
+  std::vector<Version> ordered;
+  std::set_difference(versions.begin(), versions.end(), line.begin(), line.end(), std::back_inserter(ordered));
+  ordered.insert(ordered.end(), line.begin(), line.end());
+  return ordered;
 }
 
 std::map<Version, Holding> list_versions(const store::Backend& backend) {
   std::map<Version, Holding> versions;
-  for (const std::string& key : backend.list(kFolder)) {
+  const std::vector<std::string> keys = backend.list(kFolder);
+  // Below an object there are no keys; but it is not an empty place.
+  if (keys.empty() && backend.exists(kFolder)) {
+    throw Error(ErrorCode::io, backend.url() + ": '" + std::string(kFolder) +
+                                   "' is a file; expected the folder of checkpoints; move the file away");
+  }
+  for (const std::string& key : keys) {
     const std::optional<Name> name = parse(key);
     if (!name) continue;
     Holding& holding = versions[name->version];
-    if (name->rank) {
-      holding.ranks.push_back(*name->rank);
-    } else {
-      holding.manifest = true;
+    switch (name->kind) {
+      case Name::Kind::manifest: holding.manifest = true; break;
+      case Name::Kind::abandoned: holding.abandoned = true; break;
+      case Name::Kind::data: holding.ranks.push_back(name->rank); break;
     }
   }
   for (auto& [version, holding] : versions) std::sort(holding.ranks.begin(), holding.ranks.end());

@@ -4,37 +4,59 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "store/backend.hpp"
 
 namespace penstock::checkpoint {
 
-/// One attempt to save a step. Saving a step again makes the next attempt, so objects of different attempts never share
-/// a key, not even with those of dead runs.
+/// One save of a step. No two saves are equal, so their objects never share a key.
 struct Version {
   std::uint64_t step = 0;
-  std::uint64_t attempt = 0;
+  std::uint64_t generation = 0;  ///< number of the job that saved it; 0: Penstock 0.1 did, which knew no jobs
+  std::uint64_t sequence = 0;    ///< number of the save in its job; Penstock 0.1: number of the attempt at this step
 
-  friend auto operator<=>(const Version&, const Version&) = default;
+  friend bool operator==(const Version&, const Version&) = default;
+  /// In the order of the saves, not of the steps. That of Penstock 0.1 is not known; there it is the order of the
+  /// steps.
+  friend std::strong_ordering operator<=>(const Version& a, const Version& b) {
+    if (a.generation != b.generation) return a.generation <=> b.generation;
+    if (a.generation == 0) return std::pair(a.step, a.sequence) <=> std::pair(b.step, b.sequence);
+    return std::pair(a.sequence, a.step) <=> std::pair(b.sequence, b.step);
+  }
 };
 
-/// checkpoints/step-<20 digits>.<attempt>.rank-<r>.data
+/// checkpoints/step-<20 digits>.<generation>-<sequence>.rank-<r>.data. Of Penstock 0.1: without <generation>-.
 std::string data_key(const Version& version, int rank);
-/// checkpoints/step-<20 digits>.<attempt>.manifest.json
+/// checkpoints/step-<20 digits>.<generation>-<sequence>.manifest.json
 std::string manifest_key(const Version& version);
-/// "step 12", or "step 12 (attempt 2)".
+/// checkpoints/step-<20 digits>.<generation>-<sequence>.abandoned: a mark that the data was or will be removed, so that
+/// a manifest that appears later counts for nothing.
+std::string abandoned_key(const Version& version);
+/// "step 12"
 std::string describe(const Version& version);
 
 /// The objects of a version in one backend.
 struct Holding {
   bool manifest = false;
+  bool abandoned = false;
   std::vector<int> ranks;  ///< of the data objects, ascending
+
+  bool complete() const { return manifest && !abandoned; }
 };
 
-/// All versions in a backend. Other keys are ignored.
+/// The versions that no newer one has superseded. A version supersedes the older ones of the same and of later steps:
+/// the run has gone back behind them.
+std::set<Version> line_of(const std::set<Version>& versions);
+
+/// In the order of preference, best last: first those that were superseded, then the line; newer ones later.
+std::vector<Version> by_preference(const std::set<Version>& versions);
+
+/// All versions in a backend. Other keys are ignored. Throws Error(io) if a file is in the place of the folder.
 std::map<Version, Holding> list_versions(const store::Backend& backend);
 
 /// Removes the data objects of these ranks. Remove the manifest first.

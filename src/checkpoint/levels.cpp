@@ -1,7 +1,9 @@
 // The two threads of a Saver: the durable events in their order.
 #include <algorithm>
+#include <functional>
 #include <map>
 
+#include "checkpoint/generations.hpp"
 #include "checkpoint/object.hpp"
 #include "checkpoint/saver.hpp"
 #include "penstock/trace.hpp"
@@ -13,9 +15,9 @@ namespace {
 /// What each rank contributes when a checkpoint begins.
 struct Begin {
   std::uint64_t step = 0;
-  Digest signature{};               ///< of names, types and layouts
-  std::uint64_t first_attempt = 0;  ///< first free attempt that this rank sees
-  std::uint64_t over = 0;           ///< how many of the first saves have finished
+  Digest signature{};                 ///< of names, types and layouts
+  std::uint64_t over = 0;             ///< how many of the first saves have finished
+  std::uint64_t seen_generation = 0;  ///< the highest that this rank sees; for a job's first save
 };
 
 Digest signature_of(const std::vector<ArraySpec>& arrays) {
@@ -26,16 +28,22 @@ Digest signature_of(const std::vector<ArraySpec>& arrays) {
   return digest(text);
 }
 
-std::uint64_t free_attempt(const store::Backend& backend, std::uint64_t step) {
-  std::uint64_t attempt = 0;
-  for (const auto& [version, holding] : list_versions(backend)) {
-    if (version.step == step) attempt = std::max(attempt, version.attempt + 1);
-  }
-  return attempt;
-}
-
 void remove_quietly(store::Backend& backend, const std::string& key, const Warn& warn) {
   if (const auto error = attempt("removing " + key, -1, [&] { backend.remove(key); })) warn(error->message());
+}
+
+/// Runs `action`. If it fails and a newer job has begun, that is the error: it may have removed what is missing here.
+/// `foreign`: whether an object of another program is in the way.
+void unless_fenced(const store::Backend& slow, const Version& version, bool& foreign,
+                   const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& failure) {
+    foreign = failure.code() == ErrorCode::exists;
+    const std::optional<Error> fenced = attempt("", -1, [&] { check_generation(slow, version.generation); });
+    if (fenced && fenced->code() == ErrorCode::exists) throw *fenced;
+    throw;
+  }
 }
 
 }  // namespace
@@ -76,15 +84,19 @@ void Saver::begin(Job& job, const std::string& what) {
     Begin mine;
     mine.step = job.step;
     mine.signature = signature_of(job.arrays);
-    if (peers.rank() == 0) mine.first_attempt = free_attempt(*tiers_.slow, job.step);
-    if (tiers_.fast) mine.first_attempt = std::max(mine.first_attempt, free_attempt(*tiers_.fast, job.step));
+    // Spares a job that is fenced already the work. What counts is the look after the manifest.
+    if (peers.rank() == 0 && generation_ != 0) check_generation(*tiers_.slow, generation_);
+    if (generation_ == 0) {
+      if (peers.rank() == 0) mine.seen_generation = newest_generation(*tiers_.slow);
+      if (tiers_.fast) mine.seen_generation = std::max(mine.seen_generation, newest_generation(*tiers_.fast));
+    }
     mine.over = job.sequence;
     for (const auto& other : all) {
       if (!other->settled(CheckpointLevel::drained)) mine.over = std::min(mine.over, other->sequence);
     }
     return mine;
   });
-  Version version{job.step, 0};
+  std::uint64_t seen_generation = 0;
   job.over_everywhere = job.sequence;
   for (std::size_t r = 0; r < begins.size(); ++r) {
     if (begins[r].step != begins[0].step || begins[r].signature != begins[0].signature) {
@@ -95,14 +107,15 @@ void Saver::begin(Job& job, const std::string& what) {
                                                         : "arrays of other names, types or layouts than rank 0") +
                       "; all ranks must save the same thing");
     }
-    version.attempt = std::max(version.attempt, begins[r].first_attempt);
+    seen_generation = std::max(seen_generation, begins[r].seen_generation);
     job.over_everywhere = std::min(job.over_everywhere, begins[r].over);
   }
-  job.assign(version);
-  if (!reclaimed_) {
-    reclaim(peers, tiers_, [this](const std::string& text) { warn(text); });
-    reclaimed_ = true;
+  if (generation_ == 0) {
+    generation_ =
+        agree(peers, what, [&] { return peers.rank() == 0 ? take_generation(*tiers_.slow, seen_generation) : 0; })[0];
+    reclaim(peers, tiers_, generation_, [this](const std::string& text) { warn(text); });
   }
+  job.assign({job.step, generation_, job.sequence});
 }
 
 void Saver::write_first_tier(Job& job, const std::string& what) {
@@ -111,14 +124,15 @@ void Saver::write_first_tier(Job& job, const std::string& what) {
   const std::string key = data_key(job.version(), peers.rank());
   Manifest manifest;
   const trace::Span span(tiers_.fast ? "write fast" : "write slow", "checkpoint", job.staged.size());
+  bool foreign = false;
   try {
     manifest.objects = agree(peers, what, [&] {
-      job.own = write_object(backend, key, job.staged, options_.chunk_bytes);
+      unless_fenced(*tiers_.slow, job.version(), foreign,
+                    [&] { job.own = write_object(backend, key, job.staged, options_.chunk_bytes); });
       return job.own;
     });
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::exists)
-      remove_quietly(backend, key, [this](const std::string& text) { warn(text); });
+  } catch (const Error&) {
+    if (!foreign) remove_quietly(backend, key, [this](const std::string& text) { warn(text); });
     throw;
   }
   if (peers.rank() == 0) {
@@ -142,14 +156,16 @@ void Saver::drain(Job& job) {
   const std::optional<Error> failure = attempt(what, peers.rank(), [&] {
     const trace::Span span("drain", "checkpoint", job.own.size_bytes);
     const std::string key = data_key(job.version(), peers.rank());
+    bool foreign = false;
     try {
       agree(peers, what, [&] {
-        copy_object(*tiers_.fast, *tiers_.slow, key, job.own, options_.chunk_bytes, drain_memory_);
+        unless_fenced(*tiers_.slow, job.version(), foreign, [&] {
+          copy_object(*tiers_.fast, *tiers_.slow, key, job.own, options_.chunk_bytes, drain_memory_);
+        });
         return Done{};
       });
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::exists)
-        remove_quietly(*tiers_.slow, key, [this](const std::string& text) { warn(text); });
+    } catch (const Error&) {
+      if (!foreign) remove_quietly(*tiers_.slow, key, [this](const std::string& text) { warn(text); });
       throw;
     }
     put_manifest(peers, *tiers_.slow, job, what);
@@ -175,15 +191,19 @@ void Saver::put_manifest(Peers& peers, store::Backend& backend, Job& job, const 
     if (peers.rank() != 0) return result;
     const std::string key = manifest_key(job.version());
     const ConstBytes text = std::as_bytes(std::span(job.manifest.data(), job.manifest.size()));
+    bool foreign = false;
     own = attempt(what, 0, [&] {
-      if (!backend.put_if_absent(key, std::span(&text, 1))) {
+      foreign = !backend.put_if_absent(key, std::span(&text, 1));
+      if (foreign) {
         throw Error(ErrorCode::exists,
-                    backend.url() + ": object " + key + " exists already; is another run saving to the same place?");
+                    backend.url() + ": object " + key + " exists already; was it put there by another program?");
       }
+      // If no newer job has begun by now, any that begins later counts this checkpoint as older than its own.
+      check_generation(*tiers_.slow, job.version().generation);
     });
     if (!own) return result;
     result.outcome = Outcome::of(*own);
-    result.gone = own->code() != ErrorCode::exists && !attempt(what, 0, [&] { backend.remove(key); });
+    result.gone = !foreign && !attempt(what, 0, [&] { backend.remove(key); });
     return result;
   });
   if (results[0].outcome.code == 0) return;
@@ -199,6 +219,7 @@ void Saver::retire_after(Peers& peers, const Job& job, bool drained) {
   retirement.saved = job.version();
   retirement.drained = drained;
   retirement.keep = options_.keep;
+  retirement.keep_every = options_.keep_every;
   for (const auto& other : jobs()) {
     if (other.get() != &job && !other->settled(CheckpointLevel::drained)) retirement.under_way.insert(other->version());
   }

@@ -7,7 +7,8 @@ namespace penstock::checkpoint {
 
 namespace {
 
-constexpr std::uint64_t kFormat = 1;
+// Format 1, of Penstock 0.1, knew no jobs: it has "attempt" in place of "generation" and "sequence".
+constexpr std::uint64_t kFormat = 2;
 constexpr std::string_view kChecksumField = ",\n\"checksum\": \"";
 constexpr std::string_view kEnd = "\"}\n";
 constexpr std::size_t kDigestDigits = 2 * sizeof(Digest);
@@ -67,11 +68,11 @@ std::vector<std::uint64_t> object_offsets(const std::vector<ArraySpec>& arrays, 
 }
 
 std::string Manifest::serialize() const {
-  std::string text = "{\"penstock\": \"checkpoint\", \"format\": " + std::to_string(kFormat) +
-                     ", \"step\": " + std::to_string(version.step) +
-                     ", \"attempt\": " + std::to_string(version.attempt) +
-                     ", \"ranks\": " + std::to_string(objects.size()) +
-                     ", \"chunk_bytes\": " + std::to_string(chunk_bytes) + ",\n\"arrays\": ";
+  std::string text =
+      "{\"penstock\": \"checkpoint\", \"format\": " + std::to_string(kFormat) +
+      ", \"step\": " + std::to_string(version.step) + ", \"generation\": " + std::to_string(version.generation) +
+      ", \"sequence\": " + std::to_string(version.sequence) + ", \"ranks\": " + std::to_string(objects.size()) +
+      ", \"chunk_bytes\": " + std::to_string(chunk_bytes) + ",\n\"arrays\": ";
   text += list(arrays, ",\n", [&](const ArraySpec& array, std::size_t i) {
     return "{\"name\": " + json::quoted(array.name) + ", \"dtype\": " + json::quoted(name(array.dtype)) +
            ", \"layout\": " + json::quoted(array.layout.serialize()) + ", \"offsets_bytes\": " +
@@ -99,12 +100,16 @@ Manifest Manifest::parse(std::string_view text) {
 
   const json::Value parsed = json::Value::parse(text);
   if (parsed.at("penstock").text() != "checkpoint") refuse("it does not describe a checkpoint");
-  if (const std::uint64_t format = parsed.at("format").number(); format != kFormat) {
-    throw Error(ErrorCode::unsupported, "manifest: format " + std::to_string(format) + ", this Penstock reads format " +
-                                            std::to_string(kFormat) + "; use a newer Penstock");
+  const std::uint64_t format = parsed.at("format").number();
+  if (format == 0 || format > kFormat) {
+    throw Error(ErrorCode::unsupported, "manifest: format " + std::to_string(format) +
+                                            ", this Penstock reads formats 1 to " + std::to_string(kFormat) +
+                                            "; use a newer Penstock");
   }
   Manifest manifest;
-  manifest.version = {parsed.at("step").number(), parsed.at("attempt").number()};
+  manifest.version.step = parsed.at("step").number();
+  if (format > 1) manifest.version.generation = parsed.at("generation").number();
+  manifest.version.sequence = parsed.at(format > 1 ? "sequence" : "attempt").number();
   manifest.chunk_bytes = parsed.at("chunk_bytes").number();
   manifest.metadata = parsed.at("metadata").text();
   for (const json::Value& object : parsed.at("objects").items()) {

@@ -31,7 +31,7 @@ void verify(const store::Backend& backend, const std::string& key, std::uint64_t
 
 [[noreturn]] void taken(const store::Backend& backend, const std::string& key) {
   throw Error(ErrorCode::exists,
-              backend.url() + ": object " + key + " exists already; is another run saving to the same place?");
+              backend.url() + ": object " + key + " exists already; was it put there by another program?");
 }
 
 std::vector<Digest> read_digests(const store::Backend& backend, const std::string& key, const ObjectInfo& info,

@@ -77,12 +77,6 @@ std::string manifest_text(const Tiers& tiers, const Version& version, int rank) 
   throw Error(ErrorCode::not_found, tiers.slow->url() + ": " + key + " has been removed meanwhile");
 }
 
-CheckpointInfo info_of(const Manifest& manifest) {
-  CheckpointInfo info{manifest.version.step, {}, manifest.metadata};
-  for (const ArraySpec& array : manifest.arrays) info.arrays.push_back({array.name, array.dtype, array.layout});
-  return info;
-}
-
 /// One call of restore().
 class Restoration {
  public:
@@ -116,20 +110,21 @@ class Restoration {
   }
 
  private:
-  /// Versions that are complete in some tier, ascending. Equal on all ranks.
+  /// Versions that are complete in some tier, the preferred ones last. Equal on all ranks.
   std::vector<Version> candidates() {
     struct Request {
       std::uint64_t step = 0;
       std::uint64_t any_step = 0;
       std::uint64_t unlisted = 0;
     };
-    std::vector<Version> mine;
+    std::map<Version, Holding> slow;
+    std::map<Version, Holding> fast;
     const std::size_t told = warnings_.size();
     const std::vector<Request> requests = agree(peers_, "restore", [&] {
       // All ranks see the same slow tier, so one rank lists it for all.
-      if (peers_.rank() == 0) add_complete(*tiers_.slow, mine);
+      if (peers_.rank() == 0) slow = list_versions(*tiers_.slow);
       if (tiers_.fast) {
-        const auto failure = attempt("burst buffer", peers_.rank(), [&] { add_complete(*tiers_.fast, mine); });
+        const auto failure = attempt("burst buffer", peers_.rank(), [&] { fast = list_versions(*tiers_.fast); });
         if (failure) warnings_.push_back(failure->message());
       }
       return Request{options_.step.value_or(0), options_.step ? 0u : 1u, warnings_.size() > told ? 1u : 0u};
@@ -140,22 +135,12 @@ class Restoration {
       throw Error(ErrorCode::mismatch, "restore: rank " + std::to_string(r) +
                                            " asks for another step than rank 0; all ranks must ask for the same");
     }
-    seen_.assign(requests.size(), {});
-    std::set<Version> all;
-    const std::vector<std::vector<Version>> gathered = gather(peers_, mine);
-    for (std::size_t r = 0; r < gathered.size(); ++r) {
-      for (const Version& version : gathered[r]) {
-        seen_[r].insert(version);
-        if (!options_.step || version.step == *options_.step) all.insert(version);
-      }
-    }
-    return {all.begin(), all.end()};
-  }
-
-  static void add_complete(const store::Backend& backend, std::vector<Version>& to) {
-    for (const auto& [version, holding] : list_versions(backend)) {
-      if (holding.manifest) to.push_back(version);
-    }
+    const Complete complete = gather_complete(peers_, slow, fast);
+    seen_ = complete.seen;
+    line_ = line_of(complete.versions);
+    std::vector<Version> all = by_preference(complete.versions);
+    std::erase_if(all, [&](const Version& version) { return options_.step && version.step != *options_.step; });
+    return all;
   }
 
   std::string reasons() const {
@@ -184,6 +169,9 @@ class Restoration {
     restored.step = version.step;
     restored.metadata = manifest->metadata;
     restored.warnings = warnings_;
+    if (!options_.step && !line_.contains(version)) {
+      restored.warnings.push_back(what + " was restored, which a save of an earlier step had superseded");
+    }
     restored.warnings.insert(restored.warnings.end(), repairs.begin(), repairs.end());
     return restored;
   }
@@ -308,6 +296,7 @@ class Restoration {
   const Tiers& tiers_;
   const RestoreOptions& options_;
   std::vector<std::set<Version>> seen_;  ///< by rank
+  std::set<Version> line_;
   std::vector<std::string> warnings_;
   bool unlisted_ = false;  ///< some rank could not list its burst buffer
 };
@@ -325,14 +314,24 @@ std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const Rest
   return Restoration(peers, tiers, options).run();
 }
 
+Manifest read_manifest(const Tiers& tiers, const Version& version) {
+  return Manifest::parse(manifest_text(tiers, version, -1));
+}
+
+CheckpointInfo info_of(const Manifest& manifest) {
+  CheckpointInfo info{manifest.version.step, {}, manifest.metadata};
+  for (const ArraySpec& array : manifest.arrays) info.arrays.push_back({array.name, array.dtype, array.layout});
+  return info;
+}
+
 CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step) {
   CheckpointInfo info;
   std::optional<Error> damage;
   const std::vector<Version> all = complete_versions(tiers);
   for (auto version = all.rbegin(); version != all.rend(); ++version) {
     if (step && version->step != *step) continue;
-    damage = attempt("checkpoint of " + describe(*version), -1,
-                     [&] { info = info_of(Manifest::parse(manifest_text(tiers, *version, -1))); });
+    damage =
+        attempt("checkpoint of " + describe(*version), -1, [&] { info = info_of(read_manifest(tiers, *version)); });
     if (!damage) return info;
     if (!is_damage(damage->code())) break;
   }
@@ -345,10 +344,10 @@ std::vector<Version> complete_versions(const Tiers& tiers) {
   for (const store::Backend* tier : {tiers.slow.get(), tiers.fast.get()}) {
     if (tier == nullptr) continue;
     for (const auto& [version, holding] : list_versions(*tier)) {
-      if (holding.manifest) complete.insert(version);
+      if (holding.complete()) complete.insert(version);
     }
   }
-  return {complete.begin(), complete.end()};
+  return by_preference(complete);
 }
 
 }  // namespace penstock::checkpoint

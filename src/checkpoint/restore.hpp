@@ -1,6 +1,7 @@
 // Restores the newest intact checkpoint that all ranks can reach.
 #pragma once
 
+#include "checkpoint/manifest.hpp"
 #include "checkpoint/peers.hpp"
 #include "checkpoint/tiers.hpp"
 #include "penstock/checkpoint.hpp"
@@ -14,7 +15,12 @@ std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const Rest
 /// Implements Checkpointer::inspect. Local.
 CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step);
 
-/// Versions with a manifest in either tier, as this rank sees them, ascending. Local.
+/// The manifest of a version, from the first tier that has it intact. Local. Throws Error(corrupt), Error(not_found).
+Manifest read_manifest(const Tiers& tiers, const Version& version);
+/// What a manifest says, for the caller.
+CheckpointInfo info_of(const Manifest& manifest);
+
+/// Versions with a manifest in either tier, as this rank sees them, the preferred ones last. Local.
 std::vector<Version> complete_versions(const Tiers& tiers);
 
 }  // namespace penstock::checkpoint

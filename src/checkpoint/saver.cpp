@@ -25,7 +25,8 @@ Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options)
     : tiers_(std::move(tiers)),
       channels_(std::move(channels)),
       options_(options),
-      copy_threads_(copy_threads(channels_.ranks_here)) {}
+      copy_threads_(copy_threads(channels_.ranks_here)),
+      staging_(static_cast<std::size_t>(options.staging_buffers)) {}
 
 Saver::~Saver() {
   try {
@@ -39,11 +40,11 @@ Saver::~Saver() {
 std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<CheckpointArray>& arrays,
                                  std::string_view metadata, const std::optional<Error>& wrong) {
   const auto begin = std::chrono::steady_clock::now();
-  settle_previous();
+  const std::shared_ptr<Job> settled = settle_earlier();
   auto job = std::make_shared<Job>();
   job->step = step;
   std::optional<Error> failure;
-  if (const auto newest = jobs(); !newest.empty()) failure = undelivered(*newest.back());
+  if (settled) failure = undelivered(*settled);
   if (failure) {
     job->refused = Error(ErrorCode::peer_failed, "save() delivered the error of an earlier checkpoint instead",
                          channels_.writer->rank());
@@ -65,25 +66,41 @@ std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<Checkpoin
   return job;
 }
 
-/// Waits until the previous save has settled in the first tier. Its staging memory is then free. Its outcome is equal
-/// on all ranks, so all of them throw it from the same call.
-void Saver::settle_previous() {
-  const std::vector<std::shared_ptr<Job>> all = jobs();
-  if (all.empty()) return;
-  const trace::Span span("wait for the previous checkpoint", "application");
-  wait_until_settled(*all.back(), CheckpointLevel::fast, channels_.relay.get());
+/// Waits until a staging buffer is free, that is, until the save as many calls ago as there are buffers has settled in
+/// the first tier. Returns that save, if there is one. Its outcome is equal on all ranks, so all of them throw it from
+/// the same call; that of later saves may be known on some ranks only.
+std::shared_ptr<Job> Saver::settle_earlier() {
+  for (const std::shared_ptr<Job>& job : jobs()) {
+    if (job->sequence + staging_.size() != saves_) continue;
+    const trace::Span span("wait for an earlier checkpoint", "application");
+    wait_until_settled(*job, CheckpointLevel::fast, channels_.relay.get());
+    return job;
+  }
+  return nullptr;
+}
+
+/// The first buffer that no save holds.
+int Saver::free_buffer() const {
+  std::set<int> held;
+  for (const std::shared_ptr<Job>& job : jobs()) {
+    if (!job->settled(CheckpointLevel::fast)) held.insert(job->buffer);
+  }
+  int buffer = 0;
+  while (held.contains(buffer)) ++buffer;
+  return buffer;
 }
 
 /// The first error that all ranks know and that has not been thrown. Which saves all ranks know was agreed when the
-/// newest checkpoint began, so every rank checks the same ones.
-std::optional<Error> Saver::undelivered(const Job& newest) {
+/// settled checkpoint began, so every rank checks the same ones.
+std::optional<Error> Saver::undelivered(const Job& settled) {
   std::optional<Error> first;
   const std::lock_guard lock(mutex_);
   std::erase_if(jobs_, [&](const std::shared_ptr<Job>& job) {
-    const bool known_everywhere = job->sequence < newest.over_everywhere || job->level() == CheckpointLevel::staged;
+    if (job->sequence > settled.sequence) return false;
+    const bool known_everywhere = job->sequence < settled.over_everywhere || job->level() == CheckpointLevel::staged;
     if (!known_everywhere) return false;
     if (!first) first = job->deliver_error_once();
-    return job->closed() && !job->undelivered() && job.get() != &newest;
+    return job->closed() && !job->undelivered() && job.get() != &settled;
   });
   return first;
 }
@@ -106,8 +123,8 @@ void Saver::finish() {
 }
 
 void Saver::reserve(std::uint64_t local_bytes) {
-  settle_previous();
-  staging_.reserve(local_bytes);
+  settle_earlier();
+  staging_[static_cast<std::size_t>(free_buffer())].reserve(local_bytes);
 }
 
 void Saver::check(const std::vector<CheckpointArray>& arrays) const {
@@ -132,8 +149,10 @@ void Saver::stage(Job& job, const std::vector<CheckpointArray>& arrays) {
   const std::vector<std::uint64_t> offsets = object_offsets(job.arrays, channels_.writer->rank());
   const std::uint64_t total_bytes = offsets.back();
   const trace::Span span("stage checkpoint", "application", total_bytes);
-  staging_.reserve(total_bytes);
-  const Bytes memory = staging_.first(total_bytes);
+  job.buffer = free_buffer();
+  Staging& staging = staging_[static_cast<std::size_t>(job.buffer)];
+  staging.reserve(total_bytes);
+  const Bytes memory = staging.first(total_bytes);
   std::vector<Copy> copies;
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
@@ -175,8 +194,10 @@ std::vector<std::string> Saver::warnings() const {
 std::string Saver::report() const {
   std::string text = "slow tier: " + tiers_.slow->url() + "\n";
   text += "burst buffer: " + (tiers_.fast ? tiers_.fast->url() : std::string("none")) + "\n";
-  text += "staging memory: " + std::to_string(staging_.size_bytes()) + " bytes, filled by " +
-          std::to_string(copy_threads_) + " thread(s)\n";
+  std::uint64_t staging_bytes = 0;
+  for (const Staging& staging : staging_) staging_bytes += staging.size_bytes();
+  text += "staging memory: " + std::to_string(staging_bytes) + " bytes, filled by " + std::to_string(copy_threads_) +
+          " thread(s)\n";
   text += channels_.relay ? "agreement: inside save(), wait() and finish(), because MPI was initialised without "
                             "MPI_THREAD_MULTIPLE\n"
                           : "agreement: in the background\n";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,10 +48,11 @@ class Saver {
 
  private:
   void check(const std::vector<CheckpointArray>& arrays) const;
-  std::optional<Error> undelivered(const Job& newest);
+  std::optional<Error> undelivered(const Job& settled);
+  int free_buffer() const;
   void stage(Job& job, const std::vector<CheckpointArray>& arrays);
   void submit(const std::shared_ptr<Job>& job);
-  void settle_previous();
+  std::shared_ptr<Job> settle_earlier();
 
   // Run on the writer thread.
   void write(const std::shared_ptr<Job>& job);
@@ -69,12 +71,12 @@ class Saver {
   const Channels channels_;
   const CheckpointerOptions options_;
   const int copy_threads_;
-  Staging staging_;
-  Staging drain_memory_;    // used by the drainer thread
-  bool reclaimed_ = false;  // used by the writer thread
+  std::deque<Staging> staging_;   // options_.staging_buffers
+  Staging drain_memory_;          // used by the drainer thread
+  std::uint64_t generation_ = 0;  // used by the writer thread; 0: not taken yet
 
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Job>> jobs_;  // not closed, or with an undelivered error; and the newest
+  std::vector<std::shared_ptr<Job>> jobs_;  // not closed, or with an undelivered error; and the newest ones
   std::uint64_t saves_ = 0;
   std::vector<std::string> warnings_;
 

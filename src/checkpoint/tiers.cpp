@@ -25,36 +25,48 @@ std::map<Version, Holding> list_or_warn(const store::Backend& backend, const War
   return versions;
 }
 
+std::set<Version> complete_up_to(const Version& last, const std::map<Version, Holding>& holdings) {
+  std::set<Version> complete;
+  for (const auto& [version, holding] : holdings) {
+    if (holding.complete() && version <= last) complete.insert(version);
+  }
+  return complete;
+}
+
 std::vector<Version> slow_victims(const std::map<Version, Holding>& slow, const Retirement& retirement) {
+  const std::set<Version> complete = complete_up_to(retirement.saved, slow);
+  const std::set<Version> line = line_of(complete);
   std::vector<Version> victims;
-  std::set<std::uint64_t> kept_steps;
-  for (auto at = slow.rbegin(); at != slow.rend(); ++at) {
-    const auto& [version, holding] = *at;
-    if (!holding.manifest || retirement.saved < version) continue;
-    const bool superseded = kept_steps.contains(version.step);
-    const bool beyond = retirement.keep > 0 && kept_steps.size() >= static_cast<std::size_t>(retirement.keep);
-    // Other steps keep their older attempts: only the step just saved is known to be good.
-    if ((superseded && version.step == retirement.saved.step) || (!superseded && beyond)) {
-      victims.push_back(version);
+  int kept = 0;
+  for (auto version = complete.rbegin(); version != complete.rend(); ++version) {
+    bool stays = true;
+    if (line.contains(*version)) {
+      const bool periodic = retirement.keep_every > 0 && version->step % retirement.keep_every == 0;
+      stays = retirement.keep == 0 || kept < retirement.keep || periodic;
+      ++kept;
+    } else if (version->step != retirement.saved.step) {
+      stays = retirement.keep == 0 || version->step > retirement.saved.step;
     } else {
-      kept_steps.insert(version.step);
+      stays = false;
     }
+    if (!stays) victims.push_back(*version);
   }
   return victims;
 }
 
 std::vector<Version> fast_victims(const std::map<Version, Holding>& fast, const std::map<Version, Holding>& slow,
                                   const Retirement& retirement) {
-  std::vector<Version> complete;
+  Version newest;
   for (const auto& [version, holding] : fast) {
-    if (holding.manifest) complete.push_back(version);
+    if (holding.complete()) newest = version;
   }
   std::vector<Version> victims;
-  for (const Version& version : complete) {
-    if (version == complete.back()) continue;
+  for (const Version& version : complete_up_to(retirement.saved, fast)) {
+    if (version == newest) continue;
     const auto at = slow.find(version);
-    const bool drained = at != slow.end() && at->second.manifest;
-    const bool outdated = retirement.drained && version < retirement.saved && !retirement.under_way.contains(version);
+    const bool drained = at != slow.end() && at->second.complete();
+    const bool outdated =
+        retirement.drained && version.step <= retirement.saved.step && !retirement.under_way.contains(version);
     if (drained || outdated) victims.push_back(version);
   }
   return victims;
@@ -110,27 +122,63 @@ void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, cons
   }
 }
 
-void reclaim(Peers& peers, const Tiers& tiers, const Warn& warn) {
-  const auto reclaim_tier = [&](store::Backend& backend, bool takes_part) {
-    std::map<Version, Holding> held;
-    if (takes_part) held = list_or_warn(backend, warn);
-    std::vector<Version> complete;
-    for (const auto& [version, holding] : held) {
-      if (holding.manifest) complete.push_back(version);
-    }
-    // If the burst buffer is local to nodes, only some ranks see a manifest there.
-    std::set<Version> complete_somewhere;
-    for (const std::vector<Version>& seen : gather(peers, complete))
-      complete_somewhere.insert(seen.begin(), seen.end());
-    for (const auto& [version, holding] : held) {
-      if (complete_somewhere.contains(version)) continue;
-      try_to(warn, "removing what is left of " + describe(version),
-             [&] { remove_data(backend, version, holding.ranks); });
-    }
-    if (takes_part) try_to(warn, "removing files of dead runs", [&] { backend.reclaim(kDeadWriter); });
+Complete gather_complete(Peers& peers, const std::map<Version, Holding>& slow, const std::map<Version, Holding>& fast) {
+  struct Seen {
+    Version version;
+    std::uint64_t in_fast = 0;
+    std::uint64_t manifest = 0;
+    std::uint64_t abandoned = 0;
   };
-  reclaim_tier(*tiers.slow, peers.rank() == 0);
-  if (tiers.fast) reclaim_tier(*tiers.fast, true);
+  std::vector<Seen> mine;
+  const auto add = [&](const std::map<Version, Holding>& holdings, std::uint64_t in_fast) {
+    for (const auto& [version, holding] : holdings) {
+      if (!holding.manifest && !holding.abandoned) continue;
+      mine.push_back({version, in_fast, holding.manifest ? 1u : 0u, holding.abandoned ? 1u : 0u});
+    }
+  };
+  if (peers.rank() == 0) add(slow, 0);
+  add(fast, 1);
+  const std::vector<std::vector<Seen>> all = gather(peers, mine);
+  std::set<std::pair<Version, std::uint64_t>> abandoned;
+  for (const std::vector<Seen>& of_rank : all) {
+    for (const Seen& seen : of_rank) {
+      if (seen.abandoned != 0) abandoned.emplace(seen.version, seen.in_fast);
+    }
+  }
+  Complete complete;
+  for (const std::vector<Seen>& of_rank : all) {
+    std::set<Version>& here = complete.seen.emplace_back();
+    for (const Seen& seen : of_rank) {
+      if (seen.manifest != 0 && !abandoned.contains({seen.version, seen.in_fast})) here.insert(seen.version);
+    }
+    complete.versions.insert(here.begin(), here.end());
+  }
+  return complete;
+}
+
+void reclaim(Peers& peers, const Tiers& tiers, std::uint64_t generation, const Warn& warn) {
+  const auto reclaim_tier = [&](store::Backend& backend, const std::map<Version, Holding>& held,
+                                const std::set<Version>& complete) {
+    for (const auto& [version, holding] : held) {
+      const bool nothing_left = holding.ranks.empty() && !holding.manifest;
+      if (version.generation >= generation || complete.contains(version) || nothing_left) continue;
+      try_to(warn, "removing what is left of " + describe(version), [&] {
+        // A job that was stopped just before it creates the manifest must not complete what is removed here.
+        backend.put_if_absent(abandoned_key(version), {});
+        if (holding.manifest) backend.remove(manifest_key(version));
+        remove_data(backend, version, holding.ranks);
+      });
+    }
+    try_to(warn, "removing files of dead runs", [&] { backend.reclaim(kDeadWriter); });
+  };
+  std::map<Version, Holding> slow;
+  std::map<Version, Holding> fast;
+  if (peers.rank() == 0) slow = list_or_warn(*tiers.slow, warn);
+  if (tiers.fast) fast = list_or_warn(*tiers.fast, warn);
+  const std::set<Version> complete_slow = gather_complete(peers, slow, {}).versions;
+  const std::set<Version> complete_fast = gather_complete(peers, {}, fast).versions;
+  if (peers.rank() == 0) reclaim_tier(*tiers.slow, slow, complete_slow);
+  if (tiers.fast) reclaim_tier(*tiers.fast, fast, complete_fast);
 }
 
 }  // namespace penstock::checkpoint

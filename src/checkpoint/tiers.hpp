@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -26,19 +27,31 @@ using Warn = std::function<void(const std::string&)>;
 /// A version that has become durable, from which retire() derives what to remove.
 struct Retirement {
   Version saved;
-  bool drained = false;         ///< durable in the slow tier, not only in the burst buffer
-  int keep = 0;                 ///< how many of the newest steps to keep in the slow tier; 0: all
-  std::set<Version> under_way;  ///< versions still to be drained; rank 0's counts
+  bool drained = false;          ///< durable in the slow tier, not only in the burst buffer
+  int keep = 0;                  ///< how many of the newest steps to keep in the slow tier; 0: all
+  std::uint64_t keep_every = 0;  ///< multiples of this step stay, too; 0: none
+  std::set<Version> under_way;   ///< versions still to be drained; rank 0's counts
 };
 
-/// Removes superseded versions. Slow tier: once `saved` is drained, older attempts at its step, and steps up to it
-/// beyond the `keep` newest. Burst buffer: drained versions and older ones, except the newest. Later steps, left by an
-/// abandoned run, stay. Rank 0 removes manifests first, then each rank the data. Collective. A failed removal is a
-/// warning.
+/// Removes old versions, none newer than `saved`. Slow tier, once `saved` is drained: older ones of its step; beyond
+/// the `keep` newest of the line, unless `keep_every` keeps them; and with a `keep`, those that were superseded and
+/// that the line has passed. Burst buffer: drained versions, and older ones of no later step; the newest stays. Later
+/// steps, which the run has gone back behind, stay until the line passes them. Rank 0 removes manifests first, then
+/// each rank the data. Collective. A failed removal is a warning.
 void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, const Warn& warn);
 
-/// Removes data without a manifest, left by runs that died while saving. Collective. Call it only before this run's
-/// first save.
-void reclaim(Peers& peers, const Tiers& tiers, const Warn& warn);
+/// The complete versions in the tiers of all ranks.
+struct Complete {
+  std::set<Version> versions;
+  std::vector<std::set<Version>> seen;  ///< by rank: what its tiers show
+};
+
+/// Exchanges what the ranks see. `slow` and `fast` are this rank's listings; rank 0's of the slow tier counts. A
+/// version that some rank finds abandoned in its burst buffer is complete in no other. Collective.
+Complete gather_complete(Peers& peers, const std::map<Version, Holding>& slow, const std::map<Version, Holding>& fast);
+
+/// Removes what jobs of lower generations have left unfinished. Such a job may be alive, but cannot complete it any
+/// more. Collective. Call it only before this job's first save.
+void reclaim(Peers& peers, const Tiers& tiers, std::uint64_t generation, const Warn& warn);
 
 }  // namespace penstock::checkpoint

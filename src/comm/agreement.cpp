@@ -89,7 +89,7 @@ class Records {
     compare("algorithm", kAlgorithm, [](std::uint64_t value) { return value == 0 ? "none" : std::to_string(value); });
     if (!is_in_place_alone(kind)) compare("in place", kInPlace, number);
     const auto root = static_cast<int>(word(0, kRoot));
-    const bool exchanges = has_send_counts(kind) && has_receive_counts(kind);
+    const bool exchanges = has_send_counts(kind) && has_receive_counts(kind) && !is_neighborhood(kind);
     for (int rank = 0; rank < size_ && has_counts(kind); ++rank) {
       if (kind == CollectiveKind::gatherv && !(rank == root && word(rank, kInPlace) != 0))
         pair(rank, word(rank, kCount), root, receives(root, rank), amount);

@@ -54,6 +54,7 @@ bool count_in_bytes(Collective& collective) {
 Collective normalized(const Collective& asked, int rank) {
   Collective collective = asked;
   if (!is_rooted(collective.kind)) collective.root = 0;
+  if (!is_neighborhood(collective.kind)) collective.graph = nullptr;
   if (collective.kind == CollectiveKind::barrier || collective.kind == CollectiveKind::bcast)
     collective.in_place = false;
   if (is_rooted(collective.kind) && collective.root != rank) collective.in_place = false;
@@ -87,7 +88,7 @@ std::uint64_t signature(const Collective& collective) {
   const bool in_place = collective.in_place && !is_in_place_alone(collective.kind);
   // Counts that only this rank knows are checked by the sizes of the messages.
   const bool knows_alone = knows_counts_alone(collective.kind);
-  const std::array<std::uint64_t, 9> words{
+  const std::array<std::uint64_t, 10> words{
       static_cast<std::uint64_t>(collective.kind) << 1 | (in_place ? 1u : 0u),
       knows_alone ? 0 : collective.count,
       static_cast<std::uint64_t>(collective.dtype),
@@ -96,7 +97,8 @@ std::uint64_t signature(const Collective& collective) {
       collective.segment_bytes,
       static_cast<std::uint64_t>(collective.split),
       static_cast<std::uint64_t>(collective.radix),
-      collective.element_bytes << 2 | (collective.commutative ? 1u : 0u) | (collective.reproducible ? 2u : 0u)};
+      collective.element_bytes << 2 | (collective.commutative ? 1u : 0u) | (collective.reproducible ? 2u : 0u),
+      collective.graph == nullptr ? 0 : collective.graph->hash()};
   std::uint64_t mixed = base::mix(base::kSeed, collective.algorithm);
   for (const std::uint64_t word : words) mixed = base::mix(mixed, word);
   if (!knows_alone)

@@ -18,7 +18,9 @@ inline bool is_in_place_alone(CollectiveKind kind) {
 }
 
 /// Whether each rank knows only the counts of its own buffers.
-inline bool knows_counts_alone(CollectiveKind kind) { return has_send_counts(kind) || kind == CollectiveKind::gatherv; }
+inline bool knows_counts_alone(CollectiveKind kind) {
+  return has_send_counts(kind) || kind == CollectiveKind::gatherv || kind == CollectiveKind::neighbor_allgatherv;
+}
 
 /// Equal on two ranks if and only if their calls match. Takes a normalized operation.
 std::uint64_t signature(const Collective& collective);

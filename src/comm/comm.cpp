@@ -56,6 +56,7 @@ Comm::Comm(std::shared_ptr<comm::State> state) : state_(std::move(state)) {}
 int Comm::rank() const { return state_->team().rank; }
 int Comm::size() const { return state_->team().size(); }
 const Team& Comm::team() const { return state_->team(); }
+const std::shared_ptr<const Graph>& Comm::graph() const { return state_->facts().graph; }
 bool Comm::any_thread() const { return state_->facts().any_thread; }
 Comm Comm::duplicate() const { return state_->duplicate(); }
 
@@ -82,7 +83,7 @@ Request Comm::start_items(const Collective& collective, const SendItems& send, c
   auto run = std::make_shared<Request::Run>(state_);
   comm::ItemCall call;
   try {
-    call = comm::item_call(collective, rank(), size(), send, receive);
+    call = comm::item_call(state_->planner().with_graph(collective), rank(), size(), send, receive);
   } catch (const std::exception& error) {
     fail_next(error.what());
     throw;

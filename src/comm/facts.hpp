@@ -14,13 +14,14 @@ namespace penstock::comm {
 struct Facts {
   CommOptions options{};
   Team team{};
-  bool any_thread = false;             ///< see Comm::any_thread
-  bool debug = false;                  ///< whether some rank sets debug level 1 or more
-  bool native = true;                  ///< whether all ranks let a table choose MPI's own collectives
-  std::uint64_t plan_cache_bytes = 0;  ///< the option; the minimum over the ranks
-  std::string mpi{};                   ///< library, version, settings of its collectives
-  std::string tuning{};                ///< what the tuning table gave, or why it is not used; empty without a table
-  std::string progress_reason{};       ///< the number of progress threads, and why
+  std::shared_ptr<const Graph> graph{};  ///< of neighbourhood collectives; or nullptr
+  bool any_thread = false;               ///< see Comm::any_thread
+  bool debug = false;                    ///< whether some rank sets debug level 1 or more
+  bool native = true;                    ///< whether all ranks let a table choose MPI's own collectives
+  std::uint64_t plan_cache_bytes = 0;    ///< the option; the minimum over the ranks
+  std::string mpi{};                     ///< library, version, settings of its collectives
+  std::string tuning{};                  ///< what the tuning table gave, or why it is not used; empty without a table
+  std::string progress_reason{};         ///< the number of progress threads, and why
 
   TuningKey tuning_key() const { return penstock::tuning_key(team, mpi, any_thread); }
 };

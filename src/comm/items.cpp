@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -38,7 +39,15 @@ struct Roles {
   std::uint64_t received_blocks = 1;
 };
 
-Roles roles(const Collective& collective, bool is_root, std::uint64_t ranks) {
+const Graph& neighbors_of(const Collective& collective) {
+  if (collective.graph != nullptr) return *collective.graph;
+  throw Error(ErrorCode::invalid_argument, std::string(name(collective.kind)) +
+                                               ": the communicator has no neighbours; make it from one of MPI's with a "
+                                               "topology, or give a graph");
+}
+
+Roles roles(const Collective& collective, int rank, std::uint64_t ranks) {
+  const bool is_root = rank == collective.root;
   Roles result;
   if (collective.kind == CollectiveKind::bcast) {
     result.sends = false;
@@ -52,14 +61,23 @@ Roles roles(const Collective& collective, bool is_root, std::uint64_t ranks) {
     result.sends = is_root;
     result.receives = !(is_root && collective.in_place);
     result.sent_blocks = ranks;
+  } else if (is_neighborhood(collective.kind)) {
+    const Graph& graph = neighbors_of(collective);
+    result.sends = !graph.destinations(rank).empty();
+    result.receives = !graph.sources(rank).empty();
+    result.received_blocks = graph.sources(rank).size();
+    if (collective.kind == CollectiveKind::neighbor_alltoall || has_send_counts(collective.kind))
+      result.sent_blocks = graph.destinations(rank).size();
   } else {
     result.keeps = collective.in_place;
     result.sends = !collective.in_place;
     result.received_blocks = ranks;
-    if (collective.kind == CollectiveKind::alltoall) result.sent_blocks = ranks;
+    if (collective.kind == CollectiveKind::alltoall || has_send_counts(collective.kind)) result.sent_blocks = ranks;
   }
   return result;
 }
+
+std::string blocks_text(CollectiveKind kind) { return is_neighborhood(kind) ? " neighbours" : " ranks"; }
 
 void check_lists(const Collective& collective, const char* side, const Blocks& blocks,
                  const std::vector<Datatype>& datatypes, std::size_t ranks) {
@@ -67,14 +85,27 @@ void check_lists(const Collective& collective, const char* side, const Blocks& b
     throw Error(ErrorCode::invalid_argument,
                 std::string(name(collective.kind)) + ": the items that it " + side + " have " +
                     std::to_string(datatypes.size()) + " datatypes; expected " +
-                    (has_datatypes(collective.kind) ? "one for each of " + std::to_string(ranks) + " ranks"
-                                                    : std::string("none: alltoallw alone has a list of them")));
+                    (has_datatypes(collective.kind)
+                         ? "one for each of " + std::to_string(ranks) + blocks_text(collective.kind)
+                         : std::string("none: only alltoallw and neighbor_alltoallw have a list of them")));
   if (blocks.counts.size() == ranks && (blocks.displacements.empty() || blocks.displacements.size() == ranks)) return;
   throw Error(ErrorCode::invalid_argument, std::string(name(collective.kind)) + ": the items that it " + side +
                                                " have " + std::to_string(blocks.counts.size()) + " counts and " +
                                                std::to_string(blocks.displacements.size()) +
                                                " displacements; expected a count for each of " + std::to_string(ranks) +
-                                               " ranks, and as many displacements or none");
+                                               blocks_text(collective.kind) + ", and as many displacements or none");
+}
+
+/// The blocks without those of neighbours that do not exist, whose places have no meaning.
+Blocks existing(const Collective& collective, int rank, bool is_send, const Blocks& given) {
+  Blocks blocks = given;
+  if (!is_neighborhood(collective.kind)) return blocks;
+  const std::span<const Neighbor> neighbors =
+      is_send ? collective.graph->destinations(rank) : collective.graph->sources(rank);
+  if (blocks.displacements.empty()) return blocks;
+  for (std::size_t i = 0; i < neighbors.size(); ++i)
+    if (neighbors[i].rank == Neighbor::kNone) blocks.counts[i] = 0;
+  return blocks;
 }
 
 }  // namespace
@@ -164,17 +195,18 @@ ItemCall item_call(Collective collective, int rank, int ranks, const SendItems& 
                 std::string(name(collective.kind)) +
                     " takes no items of datatypes; use a UserOp, which combines elements of any size, with holes too");
   const auto blocks = static_cast<std::uint64_t>(ranks);
-  const Roles role = roles(collective, rank == collective.root, blocks);
+  const Roles role = roles(collective, rank, blocks);
   const bool has_sent_lists = has_send_counts(collective.kind);
   const bool has_received_lists = has_receive_counts(collective.kind);
-  if (has_sent_lists && role.sends) check_lists(collective, "sends", send.blocks, send.datatypes, blocks);
+  if (has_sent_lists && role.sends) check_lists(collective, "sends", send.blocks, send.datatypes, role.sent_blocks);
   if (has_received_lists && role.receives)
-    check_lists(collective, "receives", receive.blocks, receive.datatypes, blocks);
+    check_lists(collective, "receives", receive.blocks, receive.datatypes, role.received_blocks);
 
   ItemCall call;
-  const auto memory = [](const auto& side, std::uint64_t block_count, bool has_lists) {
+  const auto memory = [&](const auto& side, std::uint64_t block_count, bool has_lists) {
     auto* const data = static_cast<std::byte*>(const_cast<void*>(side.data));
-    return has_lists ? ItemMemory(side.datatype, data, side.blocks, side.datatypes)
+    const bool is_send = &side.blocks == &send.blocks;
+    return has_lists ? ItemMemory(side.datatype, data, existing(collective, rank, is_send, side.blocks), side.datatypes)
                      : ItemMemory(side.datatype, data, side.count, block_count);
   };
   if (role.sends) call.send = memory(send, role.sent_blocks, has_sent_lists);
@@ -198,7 +230,8 @@ ItemCall item_call(Collective collective, int rank, int ranks, const SendItems& 
   collective.send = call.send.blocks();
   collective.receive = call.receive.blocks();
   if (role.sends) call.send.pack();
-  if (role.keeps) call.receive.pack();
+  // Unpacking must not change the blocks of neighbours that do not exist.
+  if (role.keeps || is_neighborhood(collective.kind)) call.receive.pack();
   call.unpacks = role.receives && !(collective.kind == CollectiveKind::bcast && role.keeps);
   call.collective = std::move(collective);
   return call;

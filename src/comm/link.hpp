@@ -24,6 +24,8 @@ struct Link {
 
   std::unique_ptr<engine::Transport> transport;
   std::unique_ptr<Native> native;  ///< destroyed before the transport
+  /// Of the library's communicator, equal on all ranks; nullptr: none.
+  std::shared_ptr<const Graph> graph{};
   /// What failed on this rank after the transport was made: making the communicator then fails on all ranks.
   std::exception_ptr failure{};
   /// Runs the action that ends the communicator on a thread that may call the library: on this one at once, or on

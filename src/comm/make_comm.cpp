@@ -97,6 +97,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   engine::Transport& transport = *link.transport;
   std::shared_ptr<engine::Transport> owned;  // until all ranks have made their communicator
   std::unique_ptr<Native> native = std::move(link.native);
+  std::shared_ptr<const Graph> graph = std::move(link.graph);
   RankInfo mine{};
   engine::EngineOptions settings;
   Facts facts;
@@ -175,6 +176,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.progress_reason = std::move(workers.reason);
     engine = engine::Engine::create(owned, settings, setup->finish(settings));
     facts.team = engine->team();
+    facts.graph = std::move(graph);
     facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
     if (network >= 0)
       facts.team.machine = std::make_shared<const Machine>(

@@ -33,7 +33,7 @@ std::shared_ptr<const std::string> Planner::native_reason(const Collective& coll
                 std::string(name(collective.kind)) +
                     ": MPI's own collective was asked for (algorithm 'native'), but MPI cannot run this call: it takes "
                     "predefined types and operations that MPI has, lengths below 2^31 elements of all ranks together, "
-                    "and no reproducible reductions");
+                    "and neither neighbourhoods nor reproducible reductions");
   // MPI does not report whose arguments differ and which rank failed, so at debug level 1 Penstock's algorithms run.
   if (facts_.debug) return nullptr;
   if (is_named) return std::make_shared<const std::string>("asked for by name");

@@ -32,8 +32,14 @@ void Planner::use(CollectiveKind kind, const std::string& algorithm, std::uint64
   plans_.forget_recent(kind);
 }
 
-Collective Planner::with_used(const Collective& asked) const {
+Collective Planner::with_graph(const Collective& asked) const {
   Collective collective = asked;
+  if (is_neighborhood(collective.kind) && collective.graph == nullptr) collective.graph = facts_.graph;
+  return collective;
+}
+
+Collective Planner::with_used(const Collective& asked) const {
+  Collective collective = with_graph(asked);
   const auto used = used_.find(collective.kind);
   if (used == used_.end() || !collective.algorithm.empty()) return collective;
   collective.algorithm = used->second.algorithm;

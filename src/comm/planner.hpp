@@ -21,6 +21,8 @@ class Planner {
   Planner(const Facts& facts, const Native* native) : facts_(facts), native_(native), plans_(facts.plan_cache_bytes) {}
 
   /// See Comm::use.
+  /// Adds the communicator's neighbours if the call gives none.
+  Collective with_graph(const Collective& asked) const;
   void use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes);
   std::shared_ptr<const Planned> plan(const Collective& asked);
   PlanCache& plans() { return plans_; }

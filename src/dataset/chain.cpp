@@ -1,9 +1,6 @@
 #include "dataset/chain.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "dataset/decoder.hpp"
@@ -15,30 +12,6 @@ namespace penstock {
 using dataset::Chain;
 
 namespace dataset {
-
-namespace {
-
-// One lock for all caches, so that fork() can take it: a child then finds it free.
-std::mutex caches;
-
-}  // namespace
-
-Cache::Cache(std::uint64_t max_bytes) : max_bytes_(max_bytes) {
-  static const int registered = pthread_atfork([] { caches.lock(); }, [] { caches.unlock(); }, [] { caches.unlock(); });
-  static_cast<void>(registered);
-}
-
-std::shared_ptr<const Sample> Cache::find(std::uint64_t index) const {
-  const std::lock_guard lock(caches);
-  const auto found = samples_.find(index);
-  return found == samples_.end() ? nullptr : found->second;
-}
-
-void Cache::insert(std::shared_ptr<const Sample> sample, std::uint64_t size_bytes) {
-  const std::lock_guard lock(caches);
-  if (size_bytes > max_bytes_ - bytes_) return;
-  if (samples_.emplace(sample->index, std::move(sample)).second) bytes_ += size_bytes;
-}
 
 std::optional<SampleForm> Chain::fixed_form() const {
   if (stages.empty()) return std::nullopt;
@@ -97,6 +70,15 @@ void check_before_delivery(const Chain& chain, const std::string& stage) {
 
 void check_on_samples(const Chain& chain, const std::string& stage) {
   if (chain.batched) refuse(stage + " works on samples; put it before batch()");
+}
+
+std::shared_ptr<Chain> with_cache(const Chain& of, std::shared_ptr<dataset::Cache> cache) {
+  check_on_samples(of, "cache()");
+  if (of.cache) refuse("the samples are cached already; use cache() once");
+  auto chain = copy(of);
+  chain->cache = std::move(cache);
+  chain->cached_stages = chain->stages.size();
+  return chain;
 }
 
 std::int64_t check_threads(int count, const std::string& what) {
@@ -233,12 +215,13 @@ Dataset Dataset::map(std::function<void(Sample&)> function, int parallel) const 
 }
 
 Dataset Dataset::cache(std::uint64_t max_bytes) const {
-  check_on_samples(*chain_, "cache()");
-  if (chain_->cache) refuse("the samples are cached already; use cache() once");
-  auto chain = copy(*chain_);
-  chain->cache = std::make_shared<dataset::Cache>(max_bytes == 0 ? ~std::uint64_t{0} : max_bytes);
-  chain->cached_stages = chain->stages.size();
-  return Dataset(std::move(chain));
+  return Dataset(with_cache(*chain_, dataset::memory_cache(max_bytes)));
+}
+
+Dataset Dataset::cache(CacheFiles files) const {
+  if (files.folder.empty()) refuse("cache() needs the path of a folder");
+  return Dataset(with_cache(
+      *chain_, dataset::file_cache(std::move(files), [source = chain_->source] { return source->digest(); })));
 }
 
 Dataset Dataset::ignore_errors(const IgnoreOptions& options) const {
@@ -369,6 +352,7 @@ DatasetIterator Dataset::iterate(const DatasetState& from) const {
            std::to_string(samples()) + " samples; is this the dataset that the state was saved from?");
   if (chain_->repeat == 0 && batches() == 0)
     refuse("an epoch has no batch, so it cannot be repeated without end; give more samples or smaller batches");
+  if (chain_->cache) chain_->cache->begin();
   return DatasetIterator(dataset::Pipeline::start(chain_, from));
 }
 

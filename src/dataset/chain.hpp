@@ -5,29 +5,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
+#include "dataset/cache.hpp"
 #include "dataset/order.hpp"
 #include "dataset/source.hpp"
 #include "penstock/dataset.hpp"
 
 namespace penstock::dataset {
-
-/// Samples that were decoded before, by their index in the source. Thread-safe, and usable in a forked child.
-class Cache {
- public:
-  explicit Cache(std::uint64_t max_bytes);
-  std::shared_ptr<const Sample> find(std::uint64_t index) const;
-  /// Keeps a sample, unless it is one too many.
-  void insert(std::shared_ptr<const Sample> sample, std::uint64_t size_bytes);
-
- private:
-  const std::uint64_t max_bytes_;
-  std::uint64_t bytes_ = 0;
-  std::unordered_map<std::uint64_t, std::shared_ptr<const Sample>> samples_;
-};
 
 /// A stage that runs a function of the caller.
 struct MapStage {

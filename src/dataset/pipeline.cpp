@@ -225,7 +225,7 @@ void Pipeline::announce(std::unique_lock<std::mutex>& lock) {
     for (std::uint64_t i = 0; i < work->share.count; ++i) {
       if (std::ranges::binary_search(work->given, i)) continue;
       const std::uint64_t index = chain_->order->at(work->epoch, work->share.first + i * work->share.stride);
-      if (!chain_->cache || !chain_->cache->find(index)) indices.push_back(index);
+      if (!chain_->cache || !chain_->cache->contains(index)) indices.push_back(index);
     }
     chain_->source->announce(indices);
   } catch (const std::exception&) {  // what is not announced is read when it is needed

@@ -111,7 +111,7 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
 
   ConstBytes current;
   std::size_t made = 0;
-  const std::shared_ptr<const Sample> cached = chain_.cache ? chain_.cache->find(sample.index) : nullptr;
+  const std::shared_ptr<const Sample> cached = chain_.cache ? chain_.cache->find(sample.index, chain_.calls) : nullptr;
   if (cached) {
     sample.form = cached->form;
     sample.data = cached->data;
@@ -132,9 +132,7 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
     own();
     auto copy = std::make_shared<Sample>(sample);
     if (copy->object && chain_.calls.copy) copy->object = chain_.calls.copy(copy->object);
-    const bool measured = copy->object && chain_.calls.size_bytes;
-    const std::uint64_t size_bytes = measured ? chain_.calls.size_bytes(copy->object) : copy->data.size();
-    chain_.cache->insert(std::move(copy), size_bytes);
+    chain_.cache->insert(std::move(copy), chain_.calls);
   };
 
   if (made == 0) remember();

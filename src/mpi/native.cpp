@@ -92,6 +92,11 @@ void call(CollectiveKind kind, Call& c, MPI_Comm comm, MPI_Request* request) {
       PENSTOCK_NATIVE(Alltoallw, alltoallw, c.send, c.from.counts.data(), c.from.displacements.data(), c.types.data(),
                       c.receive, c.into.counts.data(), c.into.displacements.data(), c.types.data());
       return;
+    case CollectiveKind::neighbor_allgather:
+    case CollectiveKind::neighbor_allgatherv:
+    case CollectiveKind::neighbor_alltoall:
+    case CollectiveKind::neighbor_alltoallv:
+    case CollectiveKind::neighbor_alltoallw: break;  // serves() refuses them: MPI's duplicate has no topology
   }
 #undef PENSTOCK_NATIVE
 }
@@ -124,6 +129,7 @@ class MpiNative final : public comm::Native {
   bool may_block() const override { return may_block_; }
 
   bool serves(const Collective& collective) const override {
+    if (is_neighborhood(collective.kind)) return false;
     if (computes(collective.kind) &&
         (collective.element_bytes != 0 || collective.reproducible ||
          datatype_of(collective.dtype) == MPI_DATATYPE_NULL || !defined_for(collective.op, collective.dtype)))

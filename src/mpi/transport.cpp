@@ -19,6 +19,7 @@
 #include "mpi/at_finalize.hpp"
 #include "mpi/check.hpp"
 #include "mpi/collective_settings.hpp"
+#include "mpi/graph.hpp"
 #include "mpi/native.hpp"
 #include "mpi/ranks.hpp"
 #include "penstock/error.hpp"
@@ -537,7 +538,7 @@ std::unique_ptr<MpiTransport> open_transport(MPI_Comm parent, std::uint64_t piec
   return transport;
 }
 
-comm::Link link_over(MPI_Comm parent, const Ranks* known) {
+comm::Link link_over(MPI_Comm parent, const Ranks* known, std::shared_ptr<const Graph> graph) {
   std::unique_ptr<MpiTransport> transport = open_transport(parent, kPieceBytes, known);
   const MpiTransport& made = *transport;
   comm::Link link(std::move(transport));
@@ -547,8 +548,9 @@ comm::Link link_over(MPI_Comm parent, const Ranks* known) {
   } catch (const std::exception&) {
     link.failure = std::current_exception();
   }
+  link.graph = std::move(graph);
   // Duplicates the duplicate: the caller may have freed `parent` by then.
-  link.duplicate = [&made] { return link_over(made.comm(), &made.ranks()); };
+  link.duplicate = [&made, its_graph = link.graph] { return link_over(made.comm(), &made.ranks(), its_graph); };
   link.end = [](std::function<void()> action) { LeftBehind::of_process().end(std::move(action)); };
   return link;
 }
@@ -559,6 +561,17 @@ std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t
   return open_transport(parent, piece_bytes, nullptr);
 }
 
-comm::Link make_link(MPI_Comm parent) { return link_over(parent, nullptr); }
+comm::Link make_link(MPI_Comm parent) {
+  std::shared_ptr<const Graph> graph;
+  std::exception_ptr failure;
+  try {
+    graph = graph_of(parent);
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  comm::Link link = link_over(parent, nullptr, std::move(graph));
+  if (link.failure == nullptr) link.failure = failure;
+  return link;
+}
 
 }  // namespace penstock::mpi

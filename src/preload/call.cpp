@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "penstock/mpi.hpp"
@@ -14,19 +15,21 @@ namespace {
 constexpr std::uint64_t kUnknownBytes = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kRefused = "an argument that MPI refuses";
 
-/// Which sides are significant on this rank, and how many blocks of `count` each has.
+/// Which sides are significant on this rank, and the blocks that each has.
 struct Roles {
   bool sends = true;
   bool receives = true;
   bool in_place = false;
   std::uint64_t sent_blocks = 1;
   std::uint64_t received_blocks = 1;
+  std::span<const Neighbor> destinations{};  ///< in a neighbourhood: of each block
+  std::span<const Neighbor> sources{};
 };
 
-Roles roles_of(const Call& call, int rank, int ranks) {
+Roles roles_of(const Call& call, const Members& members) {
   Roles roles;
-  const bool is_root = rank == call.root;
-  const auto all = static_cast<std::uint64_t>(ranks);
+  const bool is_root = members.rank == call.root;
+  const auto all = static_cast<std::uint64_t>(members.ranks);
   switch (call.kind) {
     case CollectiveKind::bcast: roles.sends = false; break;
     case CollectiveKind::gather:
@@ -43,6 +46,19 @@ Roles roles_of(const Call& call, int rank, int ranks) {
       roles.receives = !roles.in_place;
       roles.sent_blocks = all;
       break;
+    case CollectiveKind::neighbor_allgather:
+    case CollectiveKind::neighbor_allgatherv:
+    case CollectiveKind::neighbor_alltoall:
+    case CollectiveKind::neighbor_alltoallv:
+    case CollectiveKind::neighbor_alltoallw:
+      roles.destinations = members.graph->destinations(members.rank);
+      roles.sources = members.graph->sources(members.rank);
+      roles.sends = !roles.destinations.empty();
+      roles.receives = !roles.sources.empty();
+      if (call.kind != CollectiveKind::neighbor_allgather && call.kind != CollectiveKind::neighbor_allgatherv)
+        roles.sent_blocks = roles.destinations.size();
+      roles.received_blocks = roles.sources.size();
+      break;
     default:
       roles.in_place = call.send.buffer == MPI_IN_PLACE;
       roles.sends = !roles.in_place;
@@ -52,26 +68,32 @@ Roles roles_of(const Call& call, int rank, int ranks) {
   return roles;
 }
 
-bool is_wrong(const Side& side, std::size_t ranks) {
+/// Blocks of neighbours that do not exist have no elements; MPI ignores their displacements and datatypes.
+std::int64_t count_of(const Side& side, std::size_t block, std::span<const Neighbor> neighbors) {
+  return !neighbors.empty() && neighbors[block].rank == Neighbor::kNone ? 0 : side.count_of(block);
+}
+
+bool is_wrong(const Side& side, std::size_t blocks) {
   if ((side.types == nullptr && side.type == MPI_DATATYPE_NULL) || side.count < 0) return true;
   if (side.counts == nullptr) return false;
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    if (side.count_of(rank) < 0 || (side.count_of(rank) > 0 && side.type_of(rank) == MPI_DATATYPE_NULL)) return true;
+  for (std::size_t block = 0; block < blocks; ++block)
+    if (side.count_of(block) < 0 || (side.count_of(block) > 0 && side.type_of(block) == MPI_DATATYPE_NULL)) return true;
   return false;
 }
 
-Blocks lists_of(const Side& side, std::size_t ranks, std::uint64_t item_bytes) {
+Blocks lists_of(const Side& side, std::size_t entries, std::uint64_t item_bytes,
+                std::span<const Neighbor> neighbors = {}) {
   Blocks blocks;
   if (side.counts == nullptr) return blocks;
-  blocks.counts.resize(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    blocks.counts[rank] = static_cast<std::uint64_t>(side.count_of(rank)) * item_bytes;
+  blocks.counts.resize(entries);
+  for (std::size_t i = 0; i < entries; ++i)
+    blocks.counts[i] = static_cast<std::uint64_t>(count_of(side, i, neighbors)) * item_bytes;
   if (side.displacements == nullptr) return blocks;
-  blocks.displacements.resize(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    blocks.displacements[rank] = blocks.counts[rank] == 0 ? 0
-                                                          : static_cast<std::uint64_t>(side.displacement_of(rank)) *
-                                                                item_bytes;  // negative ones: see shift()
+  blocks.displacements.resize(entries);
+  for (std::size_t i = 0; i < entries; ++i)
+    blocks.displacements[i] = blocks.counts[i] == 0 ? 0
+                                                    : static_cast<std::uint64_t>(side.displacement_of(i)) *
+                                                          item_bytes;  // negative ones: see shift()
   return blocks;
 }
 
@@ -130,9 +152,9 @@ struct Contiguous {
   Blocks lists{};
 };
 
-const char* contiguous(const Side& side, std::size_t ranks, std::uint64_t item_bytes, std::uint64_t blocks,
-                       Contiguous& to) {
-  to.lists = lists_of(side, ranks, item_bytes);
+const char* contiguous(const Side& side, std::uint64_t item_bytes, std::uint64_t blocks,
+                       std::span<const Neighbor> neighbors, Contiguous& to) {
+  to.lists = lists_of(side, blocks, item_bytes, neighbors);
   to.block_bytes = static_cast<std::uint64_t>(side.count) * item_bytes;
   to.span_bytes = side.counts != nullptr ? kUnknownBytes : to.block_bytes * blocks;
   const std::uint64_t bytes = side.counts == nullptr
@@ -144,11 +166,11 @@ const char* contiguous(const Side& side, std::size_t ranks, std::uint64_t item_b
 }
 
 template <typename Items>
-void fill_items(const Side& side, std::size_t ranks, Items& items) {
-  items.blocks = lists_of(side, ranks, 1);
+void fill_items(const Side& side, std::size_t blocks, std::span<const Neighbor> neighbors, Items& items) {
+  items.blocks = lists_of(side, blocks, 1, neighbors);
   if (side.types != nullptr) {
-    for (std::size_t rank = 0; rank < ranks; ++rank)
-      items.datatypes.push_back(side.count_of(rank) == 0 ? Datatype{} : make_datatype(side.types[rank]));
+    for (std::size_t i = 0; i < blocks; ++i)
+      items.datatypes.push_back(items.blocks.counts[i] == 0 ? Datatype{} : make_datatype(side.types[i]));
     items.data = const_cast<void*>(side.buffer);
     return;
   }
@@ -160,10 +182,23 @@ void fill_items(const Side& side, std::size_t ranks, Items& items) {
       reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(side.buffer) + static_cast<std::uintptr_t>(moved));
 }
 
-const char* translate_movement(const Call& call, int rank, int ranks, Translated& to) {
-  const Roles roles = roles_of(call, rank, ranks);
-  const auto all = static_cast<std::size_t>(ranks);
-  if ((roles.sends && is_wrong(call.send, all)) || (roles.receives && is_wrong(call.receive, all))) return kRefused;
+/// Why a neighbourhood collective is left to MPI, by what all ranks know; or nullptr.
+const char* why_not_among_neighbors(const Call& call, const Members& members) {
+  if (members.graph == nullptr) return "a communicator without neighbours, or whose sources and destinations differ";
+  if (has_counts(call.kind)) return nullptr;
+  // Penstock compares the count of all ranks, MPI only those at both ends of an edge.
+  for (int rank = 0; rank < members.ranks; ++rank)
+    if (members.graph->sources(rank).empty() && members.graph->destinations(rank).empty())
+      return "a rank without neighbours, whose count MPI ignores";
+  return nullptr;
+}
+
+const char* translate_movement(const Call& call, const Members& members, Translated& to) {
+  const Roles roles = roles_of(call, members);
+  const auto rank = static_cast<std::size_t>(members.rank);
+  if ((roles.sends && is_wrong(call.send, roles.sent_blocks)) ||
+      (roles.receives && is_wrong(call.receive, roles.received_blocks)))
+    return kRefused;
   Collective& collective = to.collective;
   collective.root = call.root;
   collective.in_place = roles.in_place;
@@ -173,16 +208,16 @@ const char* translate_movement(const Call& call, int rank, int ranks, Translated
   if ((roles.sends && (sent == nullptr || sent->bytes == 0)) ||
       (roles.receives && (received == nullptr || received->bytes == 0))) {
     to.items = std::make_unique<Translated::Items>();
-    if (roles.sends) fill_items(call.send, all, to.items->send);
-    if (roles.receives) fill_items(call.receive, all, to.items->receive);
+    if (roles.sends) fill_items(call.send, roles.sent_blocks, roles.destinations, to.items->send);
+    if (roles.receives) fill_items(call.receive, roles.received_blocks, roles.sources, to.items->receive);
     return nullptr;
   }
   Contiguous from;
   Contiguous into;
   const char* refused = nullptr;
-  if (roles.sends) refused = contiguous(call.send, all, sent->bytes, roles.sent_blocks, from);
+  if (roles.sends) refused = contiguous(call.send, sent->bytes, roles.sent_blocks, roles.destinations, from);
   if (roles.receives && refused == nullptr)
-    refused = contiguous(call.receive, all, received->bytes, roles.received_blocks, into);
+    refused = contiguous(call.receive, received->bytes, roles.received_blocks, roles.sources, into);
   if (refused != nullptr) return refused;
   if (roles.sends && roles.receives && !has_counts(call.kind) && from.block_bytes != into.block_bytes) return kRefused;
   if (roles.sends) to.input = {from.data, from.span_bytes};
@@ -190,7 +225,7 @@ const char* translate_movement(const Call& call, int rank, int ranks, Translated
   if (call.kind == CollectiveKind::scatter || call.kind == CollectiveKind::scatterv)
     if (roles.receives) to.output = {into.data, into.block_bytes};
   if (roles.receives && roles.in_place && has_counts(call.kind))
-    collective.count = into.lists.counts[static_cast<std::size_t>(rank)];
+    collective.count = into.lists.counts[rank];
   else if (roles.sends && call.kind != CollectiveKind::scatterv)
     collective.count = from.block_bytes;
   else
@@ -202,41 +237,44 @@ const char* translate_movement(const Call& call, int rank, int ranks, Translated
 
 }  // namespace
 
-const char* translate(const Call& call, int rank, int ranks, Translated& to) {
+const char* translate(const Call& call, const Members& members, Translated& to) {
   to.collective.kind = call.kind;
   if (call.kind == CollectiveKind::barrier) return nullptr;
-  if (is_rooted(call.kind) && (call.root < 0 || call.root >= ranks)) return kRefused;
-  if (!computes(call.kind)) return translate_movement(call, rank, ranks, to);
-  if (is_wrong(call.receive, static_cast<std::size_t>(ranks))) return kRefused;
-  return translate_reduction(call, rank, ranks, to);
+  if (is_rooted(call.kind) && (call.root < 0 || call.root >= members.ranks)) return kRefused;
+  if (is_neighborhood(call.kind)) {
+    if (call.send.buffer == MPI_IN_PLACE || call.receive.buffer == MPI_IN_PLACE) return kRefused;
+    if (const char* reason = why_not_among_neighbors(call, members)) return reason;
+  }
+  if (!computes(call.kind)) return translate_movement(call, members, to);
+  if (is_wrong(call.receive, static_cast<std::size_t>(members.ranks))) return kRefused;
+  return translate_reduction(call, members.rank, members.ranks, to);
 }
 
-std::uint64_t payload_bytes(const Call& call, int rank, int ranks) {
-  if (call.kind == CollectiveKind::barrier) return 0;
-  const Roles roles = roles_of(call, rank, ranks);
+std::uint64_t payload_bytes(const Call& call, const Members& members) {
+  if (call.kind == CollectiveKind::barrier || (is_neighborhood(call.kind) && members.graph == nullptr)) return 0;
+  const Roles roles = roles_of(call, members);
   const bool by_send = !computes(call.kind) && roles.sends;
   const Side& side = by_send ? call.send : call.receive;
+  const std::size_t blocks = computes(call.kind) ? static_cast<std::size_t>(members.ranks)
+                             : by_send           ? roles.sent_blocks
+                                                 : roles.received_blocks;
   const auto size_of = [](MPI_Datatype type) -> std::uint64_t {
     int bytes = 0;
     return type != MPI_DATATYPE_NULL && PMPI_Type_size(type, &bytes) == MPI_SUCCESS ? static_cast<std::uint64_t>(bytes)
                                                                                     : 0;
   };
-  if (side.types != nullptr) {
+  if (side.counts != nullptr) {
     std::uint64_t bytes = 0;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(ranks); ++i)
-      bytes += static_cast<std::uint64_t>(side.count_of(i)) * size_of(side.types[i]);
+    const std::span<const Neighbor> neighbors = by_send ? roles.destinations : roles.sources;
+    for (std::size_t i = 0; i < blocks; ++i)
+      if (const std::int64_t count = count_of(side, i, neighbors); count > 0)
+        bytes += static_cast<std::uint64_t>(count) * size_of(side.type_of(i));
     return bytes;
   }
-  const std::uint64_t item_bytes = size_of(side.type);
   std::uint64_t items = static_cast<std::uint64_t>(side.count);
-  if (side.counts != nullptr) {
-    items = 0;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(ranks); ++i)
-      items += static_cast<std::uint64_t>(side.count_of(i));
-  } else if (by_send ? roles.sent_blocks > 1 : call.kind == CollectiveKind::reduce_scatter_block) {
-    items *= static_cast<std::uint64_t>(ranks);
-  }
-  return items * item_bytes;
+  if (by_send ? roles.sent_blocks > 1 : call.kind == CollectiveKind::reduce_scatter_block)
+    items *= static_cast<std::uint64_t>(blocks);
+  return items * size_of(side.type);
 }
 
 bool synchronises(const Call& call) {

@@ -20,16 +20,18 @@ struct Side {
   MPI_Datatype type = MPI_DATATYPE_NULL;
   const void* counts = nullptr;
   const void* displacements = nullptr;
-  const MPI_Datatype* types = nullptr;  ///< of alltoallw, whose displacements are in bytes; otherwise `type` counts
-  bool is_large = false;                ///< the lists are of MPI_Count and MPI_Aint, not of int
+  const MPI_Datatype* types = nullptr;   ///< if has_datatypes(), with displacements in bytes; otherwise `type` counts
+  bool has_large_counts = false;         ///< of MPI_Count, not of int
+  bool has_large_displacements = false;  ///< of MPI_Aint, not of int
 
-  std::int64_t count_of(std::size_t rank) const {
-    return is_large ? static_cast<const MPI_Count*>(counts)[rank] : static_cast<const int*>(counts)[rank];
+  std::int64_t count_of(std::size_t block) const {
+    return has_large_counts ? static_cast<const MPI_Count*>(counts)[block] : static_cast<const int*>(counts)[block];
   }
-  std::int64_t displacement_of(std::size_t rank) const {
-    return is_large ? static_cast<const MPI_Aint*>(displacements)[rank] : static_cast<const int*>(displacements)[rank];
+  std::int64_t displacement_of(std::size_t block) const {
+    return has_large_displacements ? static_cast<const MPI_Aint*>(displacements)[block]
+                                   : static_cast<const int*>(displacements)[block];
   }
-  MPI_Datatype type_of(std::size_t rank) const { return types == nullptr ? type : types[rank]; }
+  MPI_Datatype type_of(std::size_t block) const { return types == nullptr ? type : types[block]; }
 };
 
 template <typename Count>
@@ -43,7 +45,8 @@ Side side(const void* buffer, const Count* counts, const Displacement* displacem
           .type = type,
           .counts = counts,
           .displacements = displacements,
-          .is_large = !std::is_same_v<Count, int>};
+          .has_large_counts = !std::is_same_v<Count, int>,
+          .has_large_displacements = !std::is_same_v<Displacement, int>};
 }
 
 template <typename Count, typename Displacement>
@@ -52,7 +55,8 @@ Side side(const void* buffer, const Count* counts, const Displacement* displacem
           .counts = counts,
           .displacements = displacements,
           .types = types,
-          .is_large = !std::is_same_v<Count, int>};
+          .has_large_counts = !std::is_same_v<Count, int>,
+          .has_large_displacements = !std::is_same_v<Displacement, int>};
 }
 
 struct Call {
@@ -62,6 +66,13 @@ struct Call {
   Side receive{};
   MPI_Op op = MPI_OP_NULL;
   int root = 0;
+};
+
+/// The communicator of a call.
+struct Members {
+  int rank = 0;
+  int ranks = 1;
+  const Graph* graph = nullptr;  ///< once the communicator is prepared, if it has neighbours
 };
 
 /// The call as Penstock runs it: on bytes or elements, or on items of datatypes.
@@ -78,10 +89,10 @@ struct Translated {
 
 /// Returns nullptr, or why the call is left to MPI. For correct calls the answer is equal on all ranks: it depends on
 /// what MPI wants to be equal. A call that MPI refuses is left to MPI, which reports it.
-const char* translate(const Call& call, int rank, int ranks, Translated& translated);
+const char* translate(const Call& call, const Members& members, Translated& translated);
 
 /// The bytes that this rank sends, or receives where it sends none; 0 if that is not known.
-std::uint64_t payload_bytes(const Call& call, int rank, int ranks);
+std::uint64_t payload_bytes(const Call& call, const Members& members);
 
 /// Whether no rank can leave the call before all ranks have entered it, as every rank knows from its own arguments.
 bool synchronises(const Call& call);

@@ -46,6 +46,7 @@ struct Communicator {
   std::vector<std::shared_ptr<Channel>> channels{};  ///< of persistent operations; equal on all ranks
   std::array<std::array<Tally, kForms>, kCollectiveKinds> tallies{};
 
+  Members members() const { return {rank, ranks, penstock == nullptr ? nullptr : penstock->graph().get()}; }
   Tally& tally(CollectiveKind kind, Form form) {
     return tallies[static_cast<std::size_t>(kind)][static_cast<std::size_t>(form)];
   }

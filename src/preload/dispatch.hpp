@@ -46,7 +46,7 @@ int run_native(Communicator& on, const Call& call, Form form, const char* reason
   Tally& tally = on.tally(call.kind, form);
   ++tally.native;
   tally.reason = reason;
-  if (settings().times) tally.native_bytes += payload_bytes(call, on.rank, on.ranks);
+  if (settings().times) tally.native_bytes += payload_bytes(call, on.members());
   const Timer timer(tally.native_ns);
   return native();
 }
@@ -56,7 +56,7 @@ template <typename Action>
 int serve(Communicator& on, const Call& call, Form form, Action action) {
   Tally& tally = on.tally(call.kind, form);
   ++tally.served;
-  if (settings().times) tally.served_bytes += payload_bytes(call, on.rank, on.ranks);
+  if (settings().times) tally.served_bytes += payload_bytes(call, on.members());
   const Timer timer(tally.served_ns);
   try {
     return action();
@@ -75,7 +75,7 @@ int dispatch(const Call& call, Form form, Native native, Action action) {
   Translated translated;
   try {
     const OwnCall own;
-    reason = translate(call, on->rank, on->ranks, translated);
+    reason = translate(call, on->members(), translated);
   } catch (const std::exception& error) {
     on->penstock->fail_next(error.what());  // the others must not wait for this rank
     return raise(on->handle, error);

@@ -200,7 +200,7 @@ const char* make_persistent(Communicator& on, const Call& call, MPI_Request* req
   Translated translated;
   const char* reason = nullptr;
   try {
-    reason = translate(call, on.rank, on.ranks, translated);
+    reason = translate(call, on.members(), translated);
   } catch (const std::exception&) {
     reason = "no memory for its arguments";
   }
@@ -212,7 +212,7 @@ const char* make_persistent(Communicator& on, const Call& call, MPI_Request* req
   channel->is_free = false;
   made->on = shared(on);
   made->kind = call.kind;
-  made->bytes = settings().times ? payload_bytes(call, on.rank, on.ranks) : 0;
+  made->bytes = settings().times ? payload_bytes(call, on.members()) : 0;
   const Comm& comm = channel->comm;
   if (translated.items != nullptr)
     made->persistent.emplace(
@@ -228,7 +228,7 @@ void watch_native(const Communicator& on, const Call& call, MPI_Request request)
   auto made = std::make_unique<PersistentRequest>();
   made->on = shared(on);
   made->kind = call.kind;
-  made->bytes = payload_bytes(call, on.rank, on.ranks);
+  made->bytes = payload_bytes(call, on.members());
   keep(request, std::move(made));
 }
 

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,11 +25,23 @@ struct Received {
   Datatype type{};
 };
 
+/// The rank that sends each block.
+std::vector<int> senders(const Communicator& on, const Call& call) {
+  std::vector<int> ranks;
+  if (is_neighborhood(call.kind)) {
+    for (const Neighbor& each : on.penstock->graph()->sources(on.rank)) ranks.push_back(each.rank);
+  } else {
+    ranks.resize(static_cast<std::size_t>(on.ranks));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  return ranks;
+}
+
 /// The parts of a receive buffer with a datatype per rank.
-std::vector<Received> typed_parts(const Side& side, std::size_t ranks) {
+std::vector<Received> typed_parts(const Side& side, std::span<const int> ranks) {
   std::vector<Received> parts;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (side.count_of(rank) == 0) continue;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank] == Neighbor::kNone || side.count_of(rank) == 0) continue;
     const std::uintptr_t at =
         reinterpret_cast<std::uintptr_t>(side.buffer) + static_cast<std::uintptr_t>(side.displacement_of(rank));
     parts.push_back({reinterpret_cast<void*>(at), static_cast<std::uint64_t>(side.count_of(rank)), true,
@@ -72,16 +86,18 @@ std::vector<Received> untyped_parts(const Communicator& on, const Call& call, co
     default: break;
   }
   if ((call.kind == CollectiveKind::gather || call.kind == CollectiveKind::gatherv) && !is_root) return {};
-  if (side.counts == nullptr) return {{at(0), count * ranks}};
+  const std::vector<int> from = senders(on, call);
+  if (side.counts == nullptr) return {{at(0), count * from.size()}};
   std::vector<Received> parts;
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    parts.push_back({at(side.displacement_of(rank)), static_cast<std::uint64_t>(side.count_of(rank))});
+  for (std::size_t rank = 0; rank < from.size(); ++rank)
+    if (from[rank] != Neighbor::kNone && side.count_of(rank) > 0)
+      parts.push_back({at(side.displacement_of(rank)), static_cast<std::uint64_t>(side.count_of(rank))});
   return parts;
 }
 
 /// What the call may change on this rank, in the order of memory or of the ranks.
 std::vector<Received> received_by(const Communicator& on, const Call& call, const Datatype& type) {
-  if (call.receive.types != nullptr) return typed_parts(call.receive, static_cast<std::size_t>(on.ranks));
+  if (call.receive.types != nullptr) return typed_parts(call.receive, senders(on, call));
   std::vector<Received> parts = untyped_parts(on, call, type);
   for (Received& part : parts) part.type = type;
   return parts;

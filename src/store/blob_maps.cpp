@@ -292,20 +292,8 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
     total_bytes += region.data.size();
   }
   const trace::Span span("store read", "store", total_bytes);
-  ScatteredRead scattered(*backend_);
   try {
-    for (const ReadRegion& region : regions) {
-      map.visit(region.offset_bytes, region.data.size(),
-                [&](std::uint64_t offset, std::uint64_t size, const Source* source, std::uint64_t skip) {
-                  const Bytes to = region.data.subspan(offset - region.offset_bytes, size);
-                  if (source == nullptr) {
-                    std::fill(to.begin(), to.end(), std::byte{0});
-                  } else {
-                    scattered.add(*source, skip, to);
-                  }
-                });
-    }
-    scattered.run();
+    return read_by(map, regions);
   } catch (const Error& error) {
     const bool missing = error.code() == ErrorCode::not_found;
     if (!missing && (error.code() != ErrorCode::corrupt || !map.compacted())) throw;
@@ -316,12 +304,46 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
       const auto plain = map_at(map.version());
       return read(*plain, regions);
     }
-    if (map.version() < found.keep_from) fail_collected(map.version(), found.keep_from);
+    if (map.version() < found.keep_from) {
+      if (read_by_copy(map.version(), regions)) return;
+      fail_collected(map.version(), found.keep_from);
+    }
     throw Error(ErrorCode::corrupt,
                 title() + ": version " + std::to_string(map.version()) +
                     " refers to an object that is missing; restore it from a copy",
                 -1, error.message());
   }
+}
+
+/// Reads a version that may have been compacted after its map was read. Returns whether it could.
+bool BlobState::read_by_copy(std::uint64_t version, std::span<const ReadRegion> regions) {
+  try {
+    auto copy = read_compacted(version);
+    if (!copy) return false;
+    read_by(*copy, regions);
+    const std::lock_guard lock(mutex_);
+    compacted_ = std::make_shared<const VersionMap>(*std::move(copy));
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::corrupt) throw;
+    return false;
+  }
+}
+
+void BlobState::read_by(const VersionMap& map, std::span<const ReadRegion> regions) const {
+  ScatteredRead scattered(*backend_);
+  for (const ReadRegion& region : regions) {
+    map.visit(region.offset_bytes, region.data.size(),
+              [&](std::uint64_t offset, std::uint64_t size, const Source* source, std::uint64_t skip) {
+                const Bytes to = region.data.subspan(offset - region.offset_bytes, size);
+                if (source == nullptr) {
+                  std::fill(to.begin(), to.end(), std::byte{0});
+                } else {
+                  scattered.add(*source, skip, to);
+                }
+              });
+  }
+  scattered.run();
 }
 
 }  // namespace penstock::store

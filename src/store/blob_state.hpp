@@ -11,7 +11,8 @@
 //   data/<base>-<time>-<writer>-<n>  data of one write; <base>: the newest version the writer knew before it stored it
 //   versions/<number>    record of one version; its exclusive create commits the version
 //   index/<number>       the whole map of a version; saves replaying, and keeps versions with a tag readable
-//   compact/<number>     another map of the version, to a contiguous copy of its data; only saves time
+//   compact/<number>     another map of the version, to a contiguous copy of its data
+//   confirmed/<number>   no gc gives up that copy any more, so it may replace what it was copied from
 //   tags/<tag>           the number of a version that gc keeps
 //   gc/alive             makes the blob exist, or gives its creation up; see "Names" in docs/design/store-snapshots.md
 //   gc/fence-<number>    a gc gives up, or gave up, all uncommitted data with a base below <number>
@@ -131,7 +132,7 @@ class BlobState {
   /// Throws Error(corrupt) if the newest version cannot be read, since later versions could not be read either. Reads
   /// the log once per process.
   void check_log();
-  /// Records, indexes and compacted maps with numbers beyond the newest version. A loss of power may leave such.
+  /// Records, indexes, compacted maps and their marks beyond the newest version. A loss of power may leave such.
   std::vector<std::string> beyond_newest();
   /// Stores the data of one part of a version.
   Part stage(std::span<const WriteRegion> regions);
@@ -172,6 +173,7 @@ class BlobState {
   std::string gone_key() const { return key("gc/") + std::string(kGone); }
   std::string tag_key(std::string_view name) const;
   std::string compacted_key(std::uint64_t version) const { return numbered_key(key("compact"), version); }
+  std::string confirmed_key(std::uint64_t version) const { return numbered_key(key("confirmed"), version); }
   std::string record_key(std::uint64_t version) const { return numbered_key(key("versions"), version); }
   std::string index_key(std::uint64_t version) const { return numbered_key(key("index"), version); }
   VersionMap empty_map() const { return VersionMap(blob_id_, size_bytes_); }
@@ -210,6 +212,8 @@ class BlobState {
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from) const;
+  void read_by(const VersionMap& map, std::span<const ReadRegion> regions) const;
+  bool read_by_copy(std::uint64_t version, std::span<const ReadRegion> regions);
   /// The newest index at or before `version`, by a listing; 0 if there is none.
   std::uint64_t list_indexes(std::uint64_t version);
   /// The index of this version, or else the one that its record names; 0 if there is none. Saves a cold reader a

@@ -36,6 +36,12 @@ void check_object(const Backend& backend, const Source& source, CheckReport& rep
   }
 }
 
+bool has_all_objects(const Backend& backend, const VersionMap& map) {
+  const auto& sources = map.sources();
+  return std::all_of(sources.begin(), sources.end(),
+                     [&](const auto& source) { return !source->is_object() || backend.exists(source->object().key); });
+}
+
 }  // namespace
 
 void verify_object(const Backend& backend, const Source& source) {
@@ -76,15 +82,26 @@ void check_blob(BlobState& blob, CheckReport& report) {
   const bool based = keep_from == 0 || guarded([&] { map = blob.read_index(keep_from); });
   if (keep_from > 0 && based) ++report.versions;
   reach(map);
+  std::set<std::uint64_t> confirmed;
+  std::set<std::uint64_t> copied;
+  for (const std::string& mark : backend.list(blob.key("confirmed"))) confirmed.insert(number_of(mark));
   for (const std::string& key : backend.list(blob.key("compact"))) {
     guarded([&] {
-      if (const auto compacted = blob.read_compacted(number_of(key))) reach(*compacted);
+      const auto compacted = blob.read_compacted(number_of(key));
+      // A compaction that died leaves a map to a copy that a gc may have given up. Nobody needs it.
+      if (!compacted || !(confirmed.contains(compacted->version()) || has_all_objects(backend, *compacted))) return;
+      copied.insert(compacted->version());
+      reach(*compacted);
     });
   }
   guarded([&] {
     for (const auto& [tag, version] : blob.tags()) {
-      if (version >= keep_from || blob.read_compacted(version)) continue;
-      guarded([&] { reach(blob.read_index(version)); });
+      if (version >= keep_from || (copied.contains(version) && confirmed.contains(version))) continue;
+      guarded([&] {
+        const VersionMap map = blob.read_index(version);
+        // Penstock 0.1 made no marks, and its gc freed what had been copied.
+        if (!copied.contains(version) || has_all_objects(backend, map)) reach(map);
+      });
     }
   });
   std::set<std::uint64_t> indexes;

@@ -61,13 +61,15 @@ std::set<std::uint64_t> tagged_versions(const BlobState& blob) {
 std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, std::uint64_t newest) {
   std::set<std::string> needed;
   const std::set<std::uint64_t> tagged = tagged_versions(blob);
+  const std::set<std::uint64_t> confirmed = numbers_below(blob, "confirmed");
   const std::set<std::uint64_t> compacted = numbers_below(blob, "compact");
   for (const std::uint64_t version : compacted) {
     if (version < keep_from && !tagged.contains(version)) continue;
     add_sources_if_there([&] { return blob.read_compacted(version).value_or(blob.empty_map()); }, needed);
   }
   for (const std::uint64_t version : tagged) {
-    if (version >= keep_from || compacted.contains(version)) continue;
+    // The mark was listed first, so the map to the copy was there when the copy was looked for.
+    if (version >= keep_from || (confirmed.contains(version) && compacted.contains(version))) continue;
     add_sources_if_there([&] { return blob.read_index(version); }, needed);
   }
   VersionMap map = *blob.map_at(keep_from);
@@ -185,7 +187,7 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   std::vector<std::string> indexes;
   if (keep_from > 0) {
     const std::set<std::uint64_t> tagged = tagged_versions(blob);
-    for (const char* folder : {"index", "compact"}) {
+    for (const char* folder : {"index", "compact", "confirmed"}) {
       for (const std::string& key : backend.list(blob.key(folder))) {
         if (number_of(key) < keep_from && !tagged.contains(number_of(key))) indexes.push_back(key);
       }

@@ -113,8 +113,17 @@ class BlobRepair {
     for (const std::string& object : backend_.list(blob_.key("compact"))) {
       auto damage = damage_of([&] { blob_.read_compacted(number_of(object)); });
       if (number_of(object) > newest_) damage = "there is no version " + std::to_string(number_of(object));
-      if (damage)
-        plan_removal(object, *damage, "the compacted map is removed; the version is read where it was written");
+      if (!damage) continue;
+      plan(object, *damage, "the compacted map is removed; the version is read where it was written", [this, object] {
+        backend_.remove(blob_.confirmed_key(number_of(object)));
+        keep_evidence(object);
+        backend_.remove(object);
+      });
+    }
+    for (const std::string& mark : backend_.list(blob_.key("confirmed"))) {
+      if (const std::uint64_t version = number_of(mark);
+          version > newest_ && !backend_.exists(blob_.compacted_key(version)))
+        plan_removal(mark, "there is no version " + std::to_string(version), "the mark of a compacted map is removed");
     }
   }
 

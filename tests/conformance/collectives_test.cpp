@@ -188,7 +188,7 @@ TEST_P(EveryAlgorithm, IsDescribed) {
   const Collective collective = request();
   for (const int size : {1, 2, 3, 4, 8}) {
     if (!fits(collective, size, Placement::one_node)) continue;
-    const Plan plan = plan_collective(Team{0, place(Placement::one_node, size)}, collective);
+    const Plan plan = plan_collective(Team{0, place(Placement::one_node, size)}, request_of(collective, 0, size));
     EXPECT_EQ(plan.algorithm, std::string(name(row().kind)) + "/" + std::string(row().name));
   }
 }

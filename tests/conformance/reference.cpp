@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <type_traits>
 #include <utility>
 
@@ -120,6 +121,15 @@ std::uint64_t count_between(const Collective& collective, int from, int to) {
   return collective.count / 2 * static_cast<std::uint64_t>((from * 7 + to * 5 + 1) % 4);
 }
 
+// The same for an edge. All blocks of neighbor_allgatherv's senders are equal.
+std::uint64_t count_of_edge(const Collective& collective, int from, int to, const Neighbor& edge) {
+  if (!has_counts(collective.kind)) return collective.count;
+  const bool gathers = collective.kind == CollectiveKind::neighbor_allgatherv;
+  const std::uint64_t mixed = gathers ? static_cast<std::uint64_t>(from * 7 + 1)
+                                      : static_cast<std::uint64_t>(from * 7 + to * 5 + 1) + edge.edge * 3;
+  return collective.count / 2 * (mixed % 4);
+}
+
 // The index of the first element of a rank's block for `to` among the rank's contributions.
 std::uint64_t first_for(int to) { return static_cast<std::uint64_t>(to) * 1000; }
 
@@ -168,6 +178,30 @@ std::vector<std::byte> reduced(const Collective& collective, int size) {
 
 std::uint64_t sum(const std::vector<std::uint64_t>& counts, std::size_t end) {
   return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(end), std::uint64_t{0});
+}
+
+bool gathers_from_neighbors(CollectiveKind kind) {
+  return kind == CollectiveKind::neighbor_allgather || kind == CollectiveKind::neighbor_allgatherv;
+}
+
+Collective neighbor_request(const Collective& collective, int rank, int size) {
+  Collective own = collective;
+  own.graph = graph_of(size);
+  own.in_place = false;
+  if (!has_counts(collective.kind)) return own;
+  own.count = gathers_from_neighbors(collective.kind) ? count_of_edge(collective, rank, 0, {}) : 0;
+  for (const Neighbor& to : own.graph->destinations(rank))
+    if (has_send_counts(collective.kind))
+      own.send.counts.push_back(to.rank == Neighbor::kNone ? 4 : count_of_edge(collective, rank, to.rank, to));
+  for (const Neighbor& from : own.graph->sources(rank))
+    own.receive.counts.push_back(from.rank == Neighbor::kNone ? 4 : count_of_edge(collective, from.rank, rank, from));
+  scatter_blocks(own.send);
+  scatter_blocks(own.receive);
+  return own;
+}
+
+std::uint64_t place_of(const Blocks& blocks, const Collective& collective, std::size_t index) {
+  return blocks.displacements.empty() ? index * collective.count : blocks.displacements[index];
 }
 
 std::vector<std::byte> garbage(std::size_t size_bytes) { return std::vector<std::byte>(size_bytes, std::byte{0x9d}); }
@@ -236,7 +270,33 @@ Number contribution(const Collective& collective, int rank, std::uint64_t index)
   return {mixed - offset + skipped, is_complex(collective.dtype) ? 5 - mixed : 0};
 }
 
+std::shared_ptr<const Graph> graph_of(int size) {
+  if (size == 6) return std::make_shared<const Graph>(Graph::cartesian(std::vector{3, 2}, {false, true}));
+  if (size == 8) return std::make_shared<const Graph>(Graph::cartesian(std::vector{2, 2, 2}, {true, false, true}));
+  std::mt19937 random(static_cast<unsigned>(size));
+  const auto below = [&](int end) { return static_cast<std::int32_t>(random() % static_cast<unsigned>(end)); };
+  const auto ranks = static_cast<std::size_t>(size);
+  std::vector<std::vector<std::int32_t>> sources(ranks);
+  std::vector<std::vector<std::int32_t>> destinations(ranks);
+  for (std::int32_t from = 0; from < size; ++from)
+    for (int edge = below(5); edge >= 0 && from != size / 2; --edge) {  // one rank sends nothing
+      const std::int32_t to = below(size);
+      const int edges = below(4) == 0 ? 2 : 1;
+      for (int i = 0; i < edges; ++i) {
+        destinations[static_cast<std::size_t>(from)].push_back(to);
+        sources[static_cast<std::size_t>(to)].push_back(from);
+      }
+    }
+  for (auto* lists : {&sources, &destinations})
+    for (std::vector<std::int32_t>& list : *lists) {
+      if (below(3) == 0) list.push_back(Neighbor::kNone);
+      std::shuffle(list.begin(), list.end(), random);
+    }
+  return std::make_shared<const Graph>(sources, destinations);
+}
+
 Collective request_of(const Collective& collective, int rank, int size) {
+  if (is_neighborhood(collective.kind)) return neighbor_request(collective, rank, size);
   Collective own = collective;
   if (!has_counts(collective.kind)) return own;
   const bool is_root = rank == collective.root;
@@ -327,6 +387,33 @@ std::vector<plan::RankMemory> memory_before(const Collective& collective, int si
               collective.dtype, block(collective, rank, first_for(to), blocks.counts[static_cast<std::size_t>(to)]));
         break;
       }
+      case CollectiveKind::neighbor_allgather:
+      case CollectiveKind::neighbor_allgatherv:
+      case CollectiveKind::neighbor_alltoall:
+      case CollectiveKind::neighbor_alltoallv:
+      case CollectiveKind::neighbor_alltoallw: {
+        const auto extent_of = [&](const Blocks& blocks, std::span<const Neighbor> neighbors) {
+          if (blocks.counts.empty()) return neighbors.size() * block_bytes;
+          Blocks existing = blocks;
+          for (std::size_t i = 0; i < neighbors.size(); ++i)
+            if (neighbors[i].rank == Neighbor::kNone) existing.counts[i] = 0;
+          return static_cast<std::size_t>(extent(existing) * element_bytes);
+        };
+        const std::span<const Neighbor> destinations = request.graph->destinations(rank);
+        own.output = garbage(extent_of(request.receive, request.graph->sources(rank)));
+        if (gathers_from_neighbors(collective.kind)) {
+          const auto exists = [](const Neighbor& each) { return each.rank != Neighbor::kNone; };
+          if (std::ranges::any_of(destinations, exists)) own.input = block(collective, rank, 0, request.count);
+          break;
+        }
+        own.input = garbage(extent_of(request.send, destinations));
+        for (std::size_t i = 0; i < destinations.size(); ++i)
+          if (destinations[i].rank != Neighbor::kNone)
+            put(own.input, place_of(request.send, collective, i), collective.dtype,
+                block(collective, rank, first_for(static_cast<int>(i)),
+                      count_of_edge(collective, rank, destinations[i].rank, destinations[i])));
+        break;
+      }
       case CollectiveKind::barrier: break;
       case CollectiveKind::bcast: own.output = is_root ? block(collective, rank) : garbage(block_bytes); break;
       case CollectiveKind::scatter:
@@ -393,6 +480,21 @@ std::vector<plan::RankMemory> memory_after(const Collective& collective, int siz
           put(output, request.receive.displacements[from], collective.dtype,
               block(collective, static_cast<int>(from), first_for(rank), request.receive.counts[from]));
         break;
+      case CollectiveKind::neighbor_allgather:
+      case CollectiveKind::neighbor_allgatherv:
+      case CollectiveKind::neighbor_alltoall:
+      case CollectiveKind::neighbor_alltoallv:
+      case CollectiveKind::neighbor_alltoallw: {
+        const std::span<const Neighbor> sources = request.graph->sources(rank);
+        for (std::size_t i = 0; i < sources.size(); ++i) {
+          if (sources[i].rank == Neighbor::kNone) continue;
+          const int sent_as = static_cast<int>(request.graph->index_at_source(rank, sources[i]));
+          put(output, place_of(request.receive, collective, i), collective.dtype,
+              block(collective, sources[i].rank, gathers_from_neighbors(collective.kind) ? 0 : first_for(sent_as),
+                    count_of_edge(collective, sources[i].rank, rank, sources[i])));
+        }
+        break;
+      }
       case CollectiveKind::barrier: break;
       case CollectiveKind::bcast: output = block(collective, collective.root); break;
       case CollectiveKind::scatter: output = block(collective, rank); break;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "penstock/collective.hpp"
@@ -26,8 +27,12 @@ std::vector<Number> decode(DType dtype, ConstBytes bytes);
 Number contribution(const Collective& collective, int rank, std::uint64_t index);
 
 /// The arguments of `rank`. If the operation has counts, `collective.count` gives blocks of several sizes, some of them
-/// empty, at unordered displacements with gaps.
+/// empty, at unordered displacements with gaps. Neighbourhood collectives get graph_of(size).
 Collective request_of(const Collective& collective, int rank, int size);
+
+/// The neighbours of neighbourhood collectives: random ones, with edges that lead back, several edges between two
+/// ranks, unequal degrees and places without a neighbour; or for some sizes a grid with periodic and open dimensions.
+std::shared_ptr<const Graph> graph_of(int size);
 
 /// The buffers of all ranks before and after the operation, as MPI defines it. Outputs that the operation does not read
 /// begin as garbage.

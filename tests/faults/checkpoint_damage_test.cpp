@@ -59,7 +59,7 @@ class Damage : public testing::Test {
 
   const std::shared_ptr<store::Backend> slow = memory();
   const std::shared_ptr<store::Backend> fast = memory();
-  const std::string newest = data_key({2, 0}, 1);
+  const std::string newest = data_key({2, 1, 1}, 1);
   World world;
 };
 
@@ -102,16 +102,16 @@ TEST_F(Damage, AnywhereInTheSlowTierFallsBackToTheLastGoodStep) {
 }
 
 TEST_F(Damage, OfAManifestIsMadeGoodByTheOtherTierOrPassedOver) {
-  damage(*fast, manifest_key({2, 0}), flip(40));
+  damage(*fast, manifest_key({2, 1, 1}), flip(40));
   expect_restored(2, "");
-  damage(*slow, manifest_key({2, 0}), flip(40));
+  damage(*slow, manifest_key({2, 1, 1}), flip(40));
   expect_restored(1, "manifest: checksum");
 }
 
 TEST_F(Damage, OfEverythingIsAnErrorThatSaysAll) {
   fast->remove(newest);
   damage(*slow, newest, flip(0));
-  damage(*slow, data_key({1, 0}, 0), truncate(100));
+  damage(*slow, data_key({1, 1, 0}, 0), truncate(100));
   run_ranks(world, [&](Rank& rank) {
     try {
       rank.restore();
@@ -119,7 +119,7 @@ TEST_F(Damage, OfEverythingIsAnErrorThatSaysAll) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::corrupt);
       EXPECT_NE(error.message().find(newest), std::string::npos) << error.message();
-      EXPECT_NE(error.message().find(data_key({1, 0}, 0)), std::string::npos) << error.message();
+      EXPECT_NE(error.message().find(data_key({1, 1, 0}, 0)), std::string::npos) << error.message();
     }
   });
 }
@@ -136,7 +136,7 @@ TEST_F(Damage, BeforeTheDrainFailsTheDrain) {
     int size() const override { return 1; }
     void allgather(ConstBytes mine, Bytes all) override {
       std::memcpy(all.data(), mine.data(), mine.size());
-      const std::string key = data_key({3, 0}, 0);
+      const std::string key = data_key({3, 2, 0}, 0);
       if (!done_ && where_.exists(key)) {
         done_ = true;
         damage(where_, key, flip(10));

@@ -29,17 +29,24 @@ class Fails : public testing::TestWithParam<Failure> {
     world.tiers = [this](int) {
       return Tiers{std::make_shared<FaultyBackend>(slow, faults), std::make_shared<FaultyBackend>(fast, faults)};
     };
-    const Version version{2, 0};
-    const std::string key = GetParam().rank < 0 ? manifest_key(version) : data_key(version, GetParam().rank);
+    // Step 2 is the first or the second save of the job.
+    const auto key = [](std::uint64_t sequence) {
+      const Version version{2, 1, sequence};
+      return GetParam().rank < 0 ? manifest_key(version) : data_key(version, GetParam().rank);
+    };
+    const std::string keys[] = {key(0), key(1)};
     const store::Backend* where = GetParam().in_fast ? fast.get() : slow.get();
     faults->on_change = [=](const std::string& operation, const store::Backend& backend, const std::string& changed,
                             Faults::When when) {
-      if (operation == "put" && when == Faults::When::before && &backend == where && changed == key) {
+      if (operation == "put" && when == Faults::When::before && &backend == where &&
+          (changed == keys[0] || changed == keys[1])) {
         throw Error(GetParam().code, "device of rank " + std::to_string(GetParam().rank), -1,
                     "No space left on device");
       }
     };
   }
+
+  void expect_told_once(int staging_buffers);
 
   int failing_rank() const { return std::max(GetParam().rank, 0); }
 
@@ -83,7 +90,12 @@ TEST_P(Fails, ThatCheckpointOnAllRanksAtWait) {
   EXPECT_EQ(list_versions(*fast).size(), 1u);
 }
 
-TEST_P(Fails, AndIsToldByTheSameSaveOnAllRanksOnce) {
+TEST_P(Fails, AndIsToldByTheSameSaveOnAllRanksOnce) { expect_told_once(1); }
+
+TEST_P(Fails, AndIsToldOneSaveLaterWithTwoStagingBuffers) { expect_told_once(2); }
+
+void Fails::expect_told_once(int staging_buffers) {
+  world.options.staging_buffers = staging_buffers;
   run_ranks(world, [&](Rank& rank) {
     rank.save(1, Vector(rank, 1).arrays);
     rank.save(2, Vector(rank, 2).arrays);
@@ -99,7 +111,7 @@ TEST_P(Fails, AndIsToldByTheSameSaveOnAllRanksOnce) {
     }
     rank.saver().finish();
     if (GetParam().in_fast) {
-      EXPECT_EQ(told_at, 3u);
+      EXPECT_EQ(told_at, 2u + static_cast<std::uint64_t>(staging_buffers));
     }
     const auto told = agree(rank.peers(), "comparing", [&] { return told_at; });
     for (const std::uint64_t other : told) EXPECT_EQ(other, told_at);
@@ -131,13 +143,53 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, Fails,
                                          Failure{"SlowTierFullOnRank2Relayed", false, 2, ErrorCode::no_space, true}),
                          [](const auto& tested) { return tested.param.name; });
 
+TEST(Checkpoint, WithTwoStagingBuffersASaveDoesNotWaitForTheWriteOfThePreviousOne) {
+  const auto slow = memory();
+  const auto faults = std::make_shared<Faults>();
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool released = false;
+  faults->on_change = [&](const std::string&, const store::Backend&, const std::string& key, Faults::When when) {
+    if (when == Faults::When::after || !key.starts_with("checkpoints/step-")) return;
+    std::unique_lock lock(mutex);
+    if (!changed.wait_for(lock, penstock::test::kHung, [&] { return released; }))
+      throw Error(ErrorCode::internal, "the second save waits for the first one");
+  };
+  World world;
+  world.ranks = 2;
+  world.options.staging_buffers = 2;
+  world.tiers = [&](int) { return Tiers{std::make_shared<FaultyBackend>(slow, faults), nullptr}; };
+  run_ranks(world, [&](Rank& rank) {
+    std::vector<CheckpointHandle> handles;
+    for (std::uint64_t step = 1; step <= 2; ++step) {
+      Vector vector(rank, step);
+      handles.push_back(rank.save(step, vector.arrays));
+      std::fill(vector.data.begin(), vector.data.end(), std::byte{0xEE});
+    }
+    for (const CheckpointHandle& handle : handles) EXPECT_EQ(handle.level(), Level::staged);
+    agree(rank.peers(), "both are staged", [] { return Done{}; });
+    if (rank.rank() == 0) {
+      const std::lock_guard lock(mutex);
+      released = true;
+      changed.notify_all();
+    }
+    rank.save(3, Vector(rank, 3).arrays);
+    rank.saver().finish();
+    for (std::uint64_t step = 1; step <= 3; ++step) {
+      RestoreOptions options;
+      options.step = step;
+      expect_vector(rank.restore(options), step);
+    }
+  });
+}
+
 /// If the last sync of a manifest fails, the manifest may or may not exist.
 TEST(Checkpoint, ManifestOfUncertainFateKeepsItsData) {
   const auto slow = memory();
   const auto faults = std::make_shared<Faults>();
   faults->on_change = [&](const std::string& operation, const store::Backend&, const std::string& key,
                           Faults::When when) {
-    if (key != manifest_key({1, 0})) return;
+    if (key != manifest_key({1, 1, 0})) return;
     const bool after_put = operation == "put" && when == Faults::When::after;
     if (after_put || operation == "remove") throw Error(ErrorCode::io, "directory cannot be synced");
   };
@@ -155,7 +207,7 @@ TEST(Checkpoint, OldOneThatCannotBeRemovedIsAWarning) {
   const auto slow = memory();
   const auto faults = std::make_shared<Faults>();
   faults->on_change = [](const std::string& operation, const store::Backend&, const std::string& key, Faults::When) {
-    if (operation == "remove" && key == manifest_key({1, 0})) throw Error(ErrorCode::io, "read-only");
+    if (operation == "remove" && key == manifest_key({1, 1, 0})) throw Error(ErrorCode::io, "read-only");
   };
   World world;
   world.ranks = 2;

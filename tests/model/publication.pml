@@ -44,6 +44,8 @@ byte fences;            /* records in the log that are fences */
 byte compact_map;     /* compact/<compacted>: the attempt that copied the data; 0: no such object */
 byte compacted;       /* the version that is compacted */
 bool compact_done;    /* the caller was told so */
+bool tagged;          /* a tag keeps this version, and its map names what was copied */
+bool confirmed;       /* confirmed/<compacted> */
 
 #define valid(v) (truth[v] > 0 && truth[v] < FENCE && base_of[truth[v]] >= truth_fence[v - 1])
 
@@ -103,7 +105,8 @@ inline check() {
       :: else
       fi
     }
-    assert(!compact_done || compacted < keep_mark || (compact_map > 0 && data[compact_map]));
+    assert(!compact_done || (compacted < keep_mark && !tagged) || (compact_map > 0 && data[compact_map]));
+    assert(!tagged || data[truth[compacted]] || (compact_map > 0 && data[compact_map]));
     i = 0
   }
 }
@@ -112,7 +115,14 @@ inline check() {
 proctype Compaction() {
   byte id, newest, fence, attempt, i;
   find_latest(newest);
-  atomic { newest > 0 -> compacted = newest; newest = 0 };
+  atomic {
+    newest > 0 -> compacted = newest;
+    if
+    :: valid(compacted) && compacted >= keep_mark -> tagged = true
+    :: skip
+    fi;
+    newest = 0
+  };
   do
   :: attempt++;
      /* It begins again only if a collector has appended another fence: one that died before that stops nobody. */
@@ -143,6 +153,7 @@ proctype Compaction() {
      break
 #endif
   od;
+  confirmed = true;
   compact_done = true;
   check()
 }
@@ -193,7 +204,7 @@ end:
 
 proctype Collector() {
   byte round, newest, version, b, keep, i, j;
-  bool named;
+  bool named, replaces;
   do
   :: round == ROUNDS -> break
   :: else ->
@@ -272,15 +283,24 @@ proctype Collector() {
           fi
         };
 #endif
+#ifdef NO_CONFIRMATION
+        replaces = true;
+#else
+        replaces = confirmed;
+#endif
         for (j : 1 .. keep - 1) {
           atomic {
             record[j] = 0;
             if
-            :: truth[j] > 0 && truth[j] < FENCE -> data[truth[j]] = false
-            :: else
+            :: tagged && compacted == j && !(replaces && compact_map > 0)
+            :: else ->
+               if
+               :: truth[j] > 0 && truth[j] < FENCE -> data[truth[j]] = false
+               :: else
+               fi
             fi;
             if
-            :: compacted == j && compact_map > 0 -> data[compact_map] = false; compact_map = 0
+            :: compacted == j && compact_map > 0 && !tagged -> data[compact_map] = false; compact_map = 0
             :: else
             fi
           }

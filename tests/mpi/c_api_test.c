@@ -586,6 +586,57 @@ static void redistribution(penstock_comm* comm) {
   penstock_layout_free(target);
 }
 
+/* A ring of all ranks. */
+static void neighbors(penstock_comm* world) {
+  const int rank = penstock_comm_rank(world);
+  const int size = penstock_comm_size(world);
+  const int periodic = 1;
+  MPI_Comm line;
+  MPI_Cart_create(MPI_COMM_WORLD, 1, &size, &periodic, 0, &line);
+  penstock_comm* comm = NULL;
+  CHECK(penstock_comm_create(line, 0, &comm) == 0);
+  MPI_Comm_free(&line);
+  size_t sources = 0, destinations = 0;
+  CHECK(penstock_comm_degrees(comm, &sources, &destinations) == 0 && sources == 2 && destinations == 2);
+  CHECK(penstock_comm_degrees(world, &sources, &destinations) == PENSTOCK_invalid_argument);
+  const int32_t below = (rank + size - 1) % size, above = (rank + 1) % size;
+  const int32_t mine[] = {10 * rank, 10 * rank + 1};
+  int32_t got[3] = {-1, -1, -1};
+  penstock_request* request = NULL;
+  penstock_persistent* again = NULL;
+  CHECK(penstock_neighbor_alltoall_init(comm, mine, got, 1, PENSTOCK_int32, &again) == 0);
+  for (int form = 0; form < 3; ++form) {
+    memset(got, -1, sizeof got);
+    if (form == 0) CHECK(penstock_neighbor_alltoall(comm, mine, got, 1, PENSTOCK_int32) == 0);
+    if (form == 1) CHECK(penstock_ineighbor_alltoall(comm, mine, got, 1, PENSTOCK_int32, &request) == 0);
+    if (form == 2) CHECK(penstock_start(again, &request) == 0);
+    CHECK(penstock_wait(&request) == 0);
+    CHECK(got[0] == 10 * below + 1 && got[1] == 10 * above && got[2] == -1);
+  }
+  penstock_persistent_free(again);
+  CHECK(penstock_neighbor_allgather(comm, mine, got, 1, PENSTOCK_int32) == 0);
+  CHECK(got[0] == 10 * below && got[1] == 10 * above);
+  const uint64_t counts[] = {1, 1}, places[] = {2, 0}, none[] = {0, 1};
+  CHECK(penstock_neighbor_allgatherv(comm, mine, 1, got, counts, places, PENSTOCK_int32) == 0);
+  CHECK(got[2] == 10 * below && got[0] == 10 * above);
+  /* Nothing goes down, so nothing comes from above. */
+  const uint64_t half[] = {1, 0};
+  memset(got, -1, sizeof got);
+  CHECK(penstock_neighbor_alltoallv(comm, mine, none, NULL, got, half, NULL, PENSTOCK_int32) == 0);
+  CHECK(got[0] == 10 * below && got[1] == -1);
+  penstock_datatype* element = NULL;
+  CHECK(penstock_datatype_create(MPI_INT32_T, &element) == 0);
+  const penstock_datatype* types[] = {element, NULL};
+  const uint64_t lengths[] = {1, sizeof *mine}, back[] = {sizeof *mine, 0};
+  const penstock_items sent = {.buffer = (void*)mine, .counts = lengths, .displacements = back, .datatypes = types};
+  const penstock_items received = {.buffer = got, .counts = lengths, .displacements = back, .datatypes = types};
+  CHECK(penstock_collective_items(comm, PENSTOCK_neighbor_alltoallw, &sent, &received, 0) == 0);
+  CHECK(got[1] == 10 * below && got[0] == 10 * above + 1);
+  CHECK(penstock_neighbor_allgather(world, mine, got, 1, PENSTOCK_int32) == PENSTOCK_invalid_argument);
+  penstock_datatype_free(element);
+  penstock_comm_free(comm);
+}
+
 int main(int argc, char** argv) {
   int level = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
@@ -596,6 +647,7 @@ int main(int argc, char** argv) {
   algorithms_by_name(comm);
   blocks(comm);
   datatypes(comm);
+  neighbors(comm);
   user_operations(comm);
   reproducible_operations(comm);
   mistakes(comm);

@@ -109,6 +109,8 @@ void every_algorithm(Comm& comm) {
   std::vector<std::int32_t> x(5000, comm.rank());
   for (const Algorithm& algorithm : algorithms()) {
     Collective collective{.kind = algorithm.kind, .count = x.size(), .dtype = DType::int32};
+    if (is_neighborhood(collective.kind))
+      collective.graph = std::make_shared<const Graph>(Graph::cartesian(std::vector{comm.size()}, {false}));
     if (!algorithm.fits(comm.team(), collective)) continue;
     collective.algorithm = algorithm.name;
     CHECK(comm.explain(collective).find(std::string(algorithm.name)) != std::string::npos);

@@ -28,6 +28,13 @@ BLOCKING = [
     "scan",
     "exscan",
 ]
+NEIGHBORHOODS = [
+    "neighbor_allgather",
+    "neighbor_allgatherv",
+    "neighbor_alltoall",
+    "neighbor_alltoallv",
+    "neighbor_alltoallw",
+]
 #: ABIs whose MPI calls a hook while it makes progress.
 HOOKED = ("mpich", "openmpi")
 
@@ -46,6 +53,29 @@ def test_collectives(abi: str, ranks: int, tmp_path: Path) -> None:
             else:
                 assert "this MPI has no hook for progress" in done.native(form)
     assert done.native("allreduce") == {"an operation of the program": 1}
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5] if ALL else [4])
+def test_neighbors(abi: str, ranks: int, tmp_path: Path) -> None:
+    done = preloaded(abi, ranks, tmp_path / "report.json", program(abi, "neighbors"))
+    assert done.status == 0, done.err
+    assert "neighbors: ok" in done.out
+    if ranks == 1:
+        return
+    for operation in NEIGHBORHOODS:
+        assert done.served(operation) > 0, (operation, done.err)
+        for form in (f"i{operation}", f"{operation}_init"):
+            if abi in HOOKED:
+                assert done.served(form) > 0, (form, done.err)
+            else:
+                assert "this MPI has no hook for progress" in done.native(form)
+    if abi in HOOKED:
+        # On two grids, two starts each of the form with int, and of the one with large counts where MPI has it.
+        large = 2 if abi == "mpich" else 0
+        assert done.served("neighbor_alltoall_init") == 2 * (2 + large)
+        assert done.served("neighbor_alltoallw_init") == 2 * (2 + large)
+        assert done.served("allreduce_init") == 2 * large
 
 
 @pytest.mark.parametrize("abi", HOOKED)
@@ -80,7 +110,7 @@ def test_persistent_that_fails(abi: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("abi", MPIS)
-@pytest.mark.parametrize("name", ["collectives", "completions"])
+@pytest.mark.parametrize("name", ["collectives", "completions", "neighbors"])
 @pytest.mark.skipif(not ALL, reason="with --all")
 def test_natively(abi: str, name: str) -> None:
     done = mpiexec(abi, 3, program(abi, name))
@@ -98,12 +128,13 @@ def test_communicators_leave_nothing(abi: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("abi", MPIS if ALL else ["mpich"])
-def test_verification_finds_no_difference(abi: str, tmp_path: Path) -> None:
-    done = preloaded(abi, 3, tmp_path / "report.json", program(abi, "collectives"), PENSTOCK_VERIFY="on")
+@pytest.mark.parametrize(("name", "operations"), [("collectives", BLOCKING), ("neighbors", NEIGHBORHOODS)])
+def test_verification_finds_no_difference(abi: str, name: str, operations: list[str], tmp_path: Path) -> None:
+    done = preloaded(abi, 3, tmp_path / "report.json", program(abi, name), PENSTOCK_VERIFY="on")
     assert done.status == 0, done.err
     assert done.report is not None
     rows = [row for row in done.report["operations"] if row["served"] > 0]
-    assert {row["operation"] for row in rows} == set(BLOCKING)
+    assert {row["operation"] for row in rows} == {*operations, "barrier"}
     assert all(row["verified"] == row["served"] for row in rows)
     assert all(row["differed"] == 0 for row in rows), done.err
 

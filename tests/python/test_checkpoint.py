@@ -267,6 +267,15 @@ def test_default_is_not_for_a_burst_buffer_that_cannot_be_read(urls, tmp_path):
             ck.restore(default=None)
 
 
+@pytest.mark.parametrize("tier", ["fast", "slow"])
+def test_default_is_not_for_a_file_in_place_of_the_folder(urls, tmp_path, tier):
+    with ps.Checkpointer(**urls) as ck:
+        (tmp_path / tier / "checkpoints").write_text("a file where the folder should be")
+        with pytest.raises(ps.Error, match="'checkpoints' is a file") as error:
+            ck.restore(default=None)
+        assert error.value.code == "io"
+
+
 def test_inspect_reads_no_array(urls):
     with ps.Checkpointer(urls["url"]) as ck:
         with pytest.raises(ps.Error, match="no complete checkpoint"):
@@ -369,6 +378,58 @@ def test_levels_steps_and_keep(urls):
         ck.save(40, {})
 
 
+def test_saves_follow_each_other_through_several_staging_buffers(urls):
+    with ps.Checkpointer(**urls, staging_buffers=3) as ck:
+        array = np.empty(200_000)
+        for step in range(1, 9):
+            array[:] = step
+            ck.save(step, {"a": array})
+        ck.finish()
+        for step in range(1, 9):
+            assert (ck.restore(step=step)[1]["a"] == step).all()
+    with pytest.raises(ps.Error, match="staging_buffers is 0; expected at least 1"):
+        ps.Checkpointer(**urls, staging_buffers=0)
+
+
+def test_periodic_ones_stay(urls):
+    with ps.Checkpointer(**urls, keep=2, keep_every=100) as ck:
+        for step in range(50, 451, 50):
+            ck.save(step, {"a": np.full(10, step)})
+        ck.finish()
+        assert ck.steps() == [100, 200, 300, 400, 450]
+    with pytest.raises(ps.Error, match="keep_every is 100 without keep"):
+        ps.Checkpointer(**urls, keep_every=100)
+    with pytest.raises(ps.Error, match="keep_every is 0; expected"):
+        ps.Checkpointer(**urls, keep=1, keep_every=0)
+
+
+def test_after_a_rollback_the_newest_is_of_the_new_line(urls):
+    def saved(step: int, run: int) -> dict:
+        return {"a": np.full(10, step), "run": run}
+
+    with ps.Checkpointer(**urls, keep=2) as ck:
+        for step in (10, 20):
+            ck.save(step, saved(step, 1))
+    with ps.Checkpointer(**urls, keep=2) as ck:
+        assert ck.restore(step=10)[0] == 10
+        ck.save(11, saved(11, 2))
+        ck.finish()
+        assert ck.restore()[0] == 11
+        assert ck.latest == 11
+        assert ck.inspect().step == 11
+        assert ck.steps() == [10, 11, 20], "what was superseded stays until the new line has passed it"
+        step, tree = ck.restore(step=20)
+        assert (step, tree["run"]) == (20, 1)
+    with ps.Checkpointer(**urls, keep=2) as ck:
+        assert ck.restore()[0] == 11
+        ck.save(20, saved(20, 3))
+        ck.finish()
+        assert ck.restore()[1]["run"] == 3
+        ck.save(30, saved(30, 3))
+        ck.finish()
+        assert ck.steps() == [20, 30]
+
+
 class Loader:
     def __init__(self) -> None:
         self.state = {"epoch": 0}
@@ -443,7 +504,7 @@ def test_damage_falls_back_and_is_told(urls):
             ck.save(step, {"a": np.full(1000, step)}).wait("drained")
         ck.finish()
         for url in urls.values():
-            for path in files(url, "*2.0.rank-0.data"):
+            for path in files(url, "*2.1-1.rank-0.data"):
                 data = bytearray(path.read_bytes())
                 data[100] ^= 1
                 os.chmod(path, 0o600)
@@ -537,6 +598,43 @@ def test_killed_while_it_saves_it_goes_on_from_a_complete_checkpoint(urls, tmp_p
         last = step
 
 
+def test_a_job_that_was_stopped_does_not_save_over_the_one_that_replaced_it(urls, tmp_path):
+    rng = np.random.default_rng(7)
+    script = tmp_path / "child.py"
+    script.write_text(textwrap.dedent(CHILD))
+
+    def acknowledged() -> int:
+        lines = [line.split() for line in (tmp_path / "out").read_text().splitlines() if line.count(" ") == 1]
+        return max((int(step) for _, step in lines), default=0)
+
+    for _ in range(3):
+        with open(tmp_path / "out", "w+") as out, open(tmp_path / "errors", "w+") as errors:
+            older = subprocess.Popen(
+                [sys.executable, script, urls["url"], urls["burst_buffer"]], stdout=out, stderr=errors
+            )
+            while not acknowledged() and older.poll() is None:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 0.2))
+            assert older.poll() is None, (tmp_path / "errors").read_text()
+            older.send_signal(signal.SIGSTOP)
+            before = acknowledged()
+            with ps.Checkpointer(**urls, keep=2) as newer:
+                step, _ = newer.restore()
+                assert step >= before
+                newer.save(step + 1, {"a": np.zeros(10), "step": "of the newer job"}).wait("drained")
+                older.send_signal(signal.SIGCONT)
+                assert older.wait() == 1
+                assert acknowledged() <= step
+                text = (tmp_path / "errors").read_text()
+                assert f"process {os.getpid()}) saves checkpoints here since this one" in text
+                assert newer.restore()[1]["step"] == "of the newer job"
+        with ps.Checkpointer(**urls) as ck, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert ck.restore()[1]["step"] == "of the newer job"
+            for kept in ck.steps():
+                assert ck.restore(step=kept)[0] == kept
+
+
 def test_works_without_mpi(urls):
     program = (
         "import sys; sys.modules['mpi4py'] = None\n"
@@ -554,9 +652,9 @@ def test_manifest_is_json_that_anybody_can_read(urls):
         ck.save(12, {"größe": np.ones((3, 4), np.float32)}).wait("drained")
     (path,) = files(urls["url"], "*manifest.json")
     manifest = json.loads(path.read_text())
-    assert path.name == "step-00000000000000000012.0.manifest.json"
+    assert path.name == "step-00000000000000000012.1-0.manifest.json"
     assert manifest["step"] == 12
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert manifest["arrays"][0]["name"] == "größe"
     assert manifest["arrays"][0]["dtype"] == "float32"
     (data,) = files(urls["url"], "*.data")

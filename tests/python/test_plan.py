@@ -56,7 +56,7 @@ def test_the_choice_depends_on_the_team():
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
-        ({"kind": "alltoallw", "ranks": 2}, "unknown collective 'alltoallw'"),
+        ({"kind": "alltoallx", "ranks": 2}, "unknown collective 'alltoallx'"),
         ({"kind": "bcast", "ranks": 0}, "ranks is 0"),
         ({"kind": "bcast", "ranks": 2, "root": 2}, "root is 2"),
         ({"kind": "bcast", "ranks": 2, "nodes": 3}, "nodes is 3"),
@@ -154,6 +154,25 @@ def test_a_known_network_decides_between_nodes() -> None:
     assert "least cost" in known.reason and "least cost" not in unknown.reason
     with pytest.raises(ps.Error, match="tcp-10g"):
         plan.collective("reduce", 4, network="pigeon")
+
+
+def test_neighbourhoods_have_a_grid() -> None:
+    ring = plan.collective("neighbor_alltoall", 4, 3, "int32")
+    assert (ring.algorithm, ring.findings) == ("direct", [])
+    assert [step["peer"] for step in ring[1]["steps"] if step["kind"] == "send"] == [0, 2]
+    line = plan.collective("neighbor_allgather", 4, 3, "int32", grid=[2, 2], periodic=False)
+    assert [step["peer"] for step in line[3]["steps"] if step["kind"] == "recv"] == [1, 2]
+    with pytest.raises(ps.Error, match="the graph has 4 ranks"):
+        plan.collective("neighbor_allgather", 5, 3, grid=[2, 2])
+    with pytest.raises(ps.Error, match="only neighbourhood collectives"):
+        plan.collective("allgather", 4, 3, grid=[2, 2])
+    nodes = [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    assert plan.collective("neighbor_alltoall", 16, 8, nodes=nodes, grid=[4, 4]).algorithm == "combined"
+    assert plan.collective("neighbor_alltoall", 16, 1 << 20, nodes=nodes, grid=[4, 4]).algorithm == "direct"
+    text = run("show", "neighbor_alltoall", "--ranks", "6", "--nodes", "2", "--grid", "3x2", "--open", "--rank", "0")
+    assert text.startswith("neighbor_alltoall/")
+    assert "0 findings" in text
+    assert [row.name for row in plan.rank("neighbor_allgather", 8, 10, nodes=2, network="tcp-1g")]
 
 
 def test_the_command_ranks_algorithms() -> None:

@@ -114,6 +114,7 @@ def test_no_order_of_steps_breaks_a_promise(
         ("publication", "NO_LOOK_AFTER_REPLAY", READER_AND_COLLECTOR, "wrong"),
         ("publication", "NO_LOOK_AFTER_COMPACTION", COMPACTION, "compact_map"),
         ("publication", "MARK_DECIDES", COMPACTION, "attempt"),
+        ("publication", "NO_CONFIRMATION", COMPACTION, "tagged"),
         ("names", "VISIBLE_AT_ENTRY", SLEEPER, "took"),
         ("names", "NO_GIVING_UP", SLEEPER, "took"),
         ("names", "NO_LEASE_OF_REMOVALS", SLEEPER, "newest"),

@@ -1,4 +1,7 @@
-"""Every rank runs every test at the same time, as in tests/mpi; what PyTorch's gloo does is the reference."""
+"""Every rank runs every test at the same time, as in tests/mpi; what PyTorch's gloo does is the reference.
+
+The ranks are started by mpiexec, and by torchrun in tests/pytorch_programs/test_torchrun.py.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def group() -> Iterator[Any]:
-    """The default group, of backend "penstock"; rank, size and store come from MPI."""
+    """The default group, of backend "penstock"; rank, size and store come from the launcher."""
     import penstock.torch  # noqa: F401
     import torch.distributed as dist
 
@@ -38,8 +41,8 @@ def gloo(group: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _together(group: Any) -> None:
+def _together(gloo: Any) -> None:
     """Each test begins on all ranks at once."""
-    from mpi4py import MPI
+    import torch.distributed as dist
 
-    MPI.COMM_WORLD.Barrier()
+    dist.barrier(gloo)

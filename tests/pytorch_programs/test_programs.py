@@ -71,13 +71,6 @@ def test_another_number_of_ranks_is_one_clear_error(run: Run, tmp_path: Path) ->
     assert "mpiexec -n 3 python" in done.stderr
 
 
-def test_torchrun_is_told_to_use_mpiexec(run: Run, tmp_path: Path) -> None:
-    script = program(tmp_path / "program.py", "dist.init_process_group('penstock')\n")
-    done = run(PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script)
-    assert done.returncode != 0
-    assert "start them with mpiexec -n 2 python … (or srun) instead of torchrun" in done.stderr
-
-
 def test_a_rank_that_raises_ends_the_others(run: Run, tmp_path: Path) -> None:
     script = program(
         tmp_path / "program.py",

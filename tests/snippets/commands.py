@@ -264,6 +264,15 @@ def _python(given: list[str]) -> str:
     return ""
 
 
+def _torchrun(given: list[str]) -> str:
+    options = [word for word in given if word.startswith("-")]
+    if unknown := set(options) - {"--nproc-per-node"}:
+        raise UnknownCommandError(f"no checker knows torchrun's {sorted(unknown)}")
+    if not (ROOT / given[2 * len(options)]).is_file():
+        raise UnknownCommandError(f"there is no program {given[2 * len(options)]}")
+    return "it takes PyTorch; tests/pytorch_programs runs it"
+
+
 def _cmake(given: list[str]) -> str:
     for word in given:
         if (name := re.match(r"-D(PENSTOCK_\w+)", word)) and not re.search(rf"\b{name[1]}\b", _sources()):
@@ -327,4 +336,5 @@ _CHECKERS: dict[str, Callable[[list[str]], str]] = {
     "program/build/program": _built_program,
     "python": _python,
     "srun": _slurm,
+    "torchrun": _torchrun,
 }

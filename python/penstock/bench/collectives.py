@@ -25,7 +25,7 @@ OPTIONS = {
     "bytes": (
         [8, 1024, 65536, 1 << 20, 16 << 20],
         [8, 65536, 1 << 20],
-        "bytes of one rank's contribution; of alltoall, scatter and reduce_scatter_block of the part for one rank",
+        "bytes of one rank's contribution; of (neighbor_)alltoall, scatter and reduce_scatter_block of the part for one rank",
     ),
     "budget_s": (0.5, 0.1, "seconds for one setting in one job"),
     "order": ("launched", "launched", "of the ranks: launched, or round-robin over the nodes"),
@@ -47,7 +47,11 @@ OPERATIONS = (
     "reduce_scatter_block",
     "scan",
     "exscan",
+    "neighbor_allgather",
+    "neighbor_alltoall",
 )
+#: Of each rank in neighborhood().
+NEIGHBORS = 8
 #: Allowed values of parameters.
 CHOICES = {"ops": OPERATIONS, "order": ORDERS}
 
@@ -97,7 +101,8 @@ def summarize(report: Report) -> list[dict[str, Any]]:
             continue
         best = min(peers, key=peers.__getitem__)
         facts = {"setting": row.setting, "best_peer": best, "speedup": peers[best] / min(ours)}
-        if nodes > 1 and link_mbit > 0 and row.setting["operation"] != "barrier":
+        has_limit = row.setting["operation"] != "barrier" and not row.setting["operation"].startswith("neighbor")
+        if nodes > 1 and link_mbit > 0 and has_limit:
             facts["share_of_links"] = limit_s(row.setting, nodes, link_mbit) / min(ours)
         summary.append(facts)
     return summary
@@ -121,11 +126,18 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
 
     world = ordered(MPI.COMM_WORLD, parameters["order"])
     forced = {"algorithm": parameters["algorithm"]} if parameters["algorithm"] else {}
-    peers: dict[str, tuple[Any, dict[str, str]]] = {}
-    for name in program.split(","):
-        peers[name] = (Comm(world), forced) if name.startswith("penstock") else (world, {})
+    near = neighborhood(world) if any(operation.startswith("neighbor") for operation in parameters["ops"]) else None
+
+    def peers_on(given: Any) -> dict[str, tuple[Any, dict[str, str]]]:
+        return {
+            name: (Comm(given), forced) if name.startswith("penstock") else (given, {}) for name in program.split(",")
+        }
+
+    on_world = peers_on(world)
+    on_near = {} if near is None else peers_on(near)
     rows: runner.Measured = []
     for operation in parameters["ops"]:
+        peers = on_near if operation.startswith("neighbor") else on_world
         for size_bytes in parameters["bytes"]:
             count = max(1, size_bytes // 8)
             calls = {name: _Call(comm, operation, count, how) for name, (comm, how) in peers.items()}
@@ -137,13 +149,30 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
     return rows
 
 
+def neighborhood(world: Any) -> Any:
+    """The 8 ranks around each rank of a periodic grid, as a distributed graph: the halo of a 9-point stencil."""
+    from mpi4py import MPI
+
+    rows, columns_of = MPI.Compute_dims(world.size, 2)
+    row, column = divmod(world.rank, columns_of)
+    steps = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0)]
+    ranks = [(row + i) % rows * columns_of + (column + j) % columns_of for i, j in steps]
+    return world.Create_dist_graph_adjacent(ranks[::-1], ranks)
+
+
 class _Call:
     """One operation on its own memory: `count` float64 per rank, or per block for operations with one block per rank."""
 
     def __init__(self, comm: Any, operation: str, count: int, how: dict[str, str]) -> None:
         ranks, rank = comm.Get_size(), comm.Get_rank()
-        sends = count * (ranks if operation in ("scatter", "alltoall", "reduce_scatter_block") else 1)
-        receives = count * (ranks if operation in ("allgather", "gather", "alltoall") else 1)
+        sends = receives = count
+        if operation in ("scatter", "alltoall", "reduce_scatter_block"):
+            sends = count * ranks
+        if operation in ("allgather", "gather", "alltoall"):
+            receives = count * ranks
+        if operation.startswith("neighbor"):
+            receives = count * NEIGHBORS
+            sends = receives if operation == "neighbor_alltoall" else count
         self.mine, self.result = np.arange(sends, dtype=np.float64) + rank, np.full(receives, -1.0)
         self._expected = None
         if operation == "allreduce":
@@ -174,5 +203,7 @@ def _action(
         "reduce_scatter_block": lambda: comm.Reduce_scatter_block(mine, result, **how),
         "scan": lambda: comm.Scan(mine, result, **how),
         "exscan": lambda: comm.Exscan(mine, result, **how),
+        "neighbor_allgather": lambda: comm.Neighbor_allgather(mine, result, **how),
+        "neighbor_alltoall": lambda: comm.Neighbor_alltoall(mine, result, **how),
     }
     return actions[operation]

@@ -32,6 +32,7 @@ _COMMANDS = {
     "explain": "penstock.cli.explain",
     "info": "penstock.cli.info",
     "store": "penstock.cli.store",
+    "checkpoint": "penstock.cli.checkpoint",
     "dataset": "penstock.cli.dataset",
     "plan": "penstock.cli.plan",
     "model": "penstock.cli.model",

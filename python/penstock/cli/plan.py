@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock import plan as plans_of
-from penstock.cli.values import COUNT, INT, SIZE
+from penstock.cli.values import COUNT, DIMENSIONS, INT, SIZE
 from penstock.error import Error
 from penstock.text_table import entry
 
@@ -62,6 +62,10 @@ def list_algorithms(collective: str | None, as_json: bool) -> None:
 )
 @click.option("--reproducible", is_flag=True, help="Bit-identical reduction for any placement and order of ranks.")
 @click.option("--progress-cores", type=INT, default=0, show_default=True, help="Communication cores per node.")
+@click.option("--grid", type=DIMENSIONS, help="Of neighbourhood collectives: dimensions, such as 4x2. Default: a ring.")
+@click.option(
+    "--periodic/--open", default=True, show_default=True, help="Whether the dimensions of the grid are periodic."
+)
 @click.option("--rank", "only", type=INT, help="Show only this rank.")
 @click.option(
     "--simulate",
@@ -89,6 +93,7 @@ def show(
       penstock plan show allreduce --ranks 8 --nodes 2 --count 1000000
       penstock plan show bcast --ranks 5 --algorithm binomial --rank 0
       penstock plan show bcast --ranks 4 --dot
+      penstock plan show neighbor_alltoall --ranks 8 --nodes 2 --grid 4x2 --open
       penstock plan show allreduce --ranks 64 --nodes 16 --simulate rdma-100g --why
     """
     if network is not None:

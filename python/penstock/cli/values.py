@@ -27,6 +27,21 @@ class Size(click.ParamType):
         return size
 
 
+class Dimensions(click.ParamType):
+    """Dimensions of a grid: 4x2."""
+
+    name = "dimensions"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        if isinstance(value, list):
+            return value
+        parts = value.split("x")
+        if not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
+            self.fail(f"{value!r} are not dimensions; expected numbers such as 4x2", param, ctx)
+        return [int(part) for part in parts]
+
+
 SIZE = Size()
+DIMENSIONS = Dimensions()
 COUNT = click.IntRange(0, _LARGEST)  #: A count.
 INT = click.IntRange(-(1 << 31), (1 << 31) - 1)  #: A C int. The library checks the range further.

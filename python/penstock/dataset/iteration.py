@@ -40,8 +40,11 @@ class Options:
     with_indices: bool = False
     prefetch: bool = False  #: Whether prefetch() was called.
     random_stages: int = 0
+    #: (what identifies it: text, or a function; its arguments) of each stage that changes samples.
+    stages: tuple[tuple[Any, ...], ...] = ()
     deterministic: bool = True  #: Batches come in their order.
     ranks: int = 1  #: Of shard().
+    batch: int = 0  #: Samples in a full batch, of all ranks; 0 before batch().
     limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
     log: Callable[[Skipped], Any] | str | None = None
     digest: Callable[[], str] = lambda: ""

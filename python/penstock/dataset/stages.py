@@ -15,6 +15,7 @@ import numpy as np
 from penstock import _penstock
 from penstock.dataset import sample_tree
 from penstock.dataset.arguments import check_function, count, dtype_name, positive, threads
+from penstock.dataset.identity import identity
 from penstock.dataset.images import image_options, image_shape
 from penstock.dataset.iteration import DEFAULT_PREFETCH, Options, interrupt
 from penstock.dataset.packing import Packing, packed
@@ -147,10 +148,9 @@ class Stages:
             std,
             self._options.seed if seed is None else seed,
         )
-        chain = self._chain.decode(
-            format, image_shape(size, layout), dtype_name(dtype), threads(num_parallel_calls), image
-        )
-        return self._with(chain)
+        shape = image_shape(size, layout)
+        chain = self._chain.decode(format, shape, dtype_name(dtype), threads(num_parallel_calls), image)
+        return self._with(chain, stages=self._stages("decode", format, tuple(shape), dtype_name(dtype), image))
 
     def decode_jpeg(
         self, size: tuple[int, int] | None = None, dtype: Any = np.uint8, *, num_parallel_calls: int | None = None
@@ -162,7 +162,8 @@ class Stages:
         """Read files that hold exactly the bytes of an array of this shape and type."""
         extents = [count(extent, "an extent of the shape") for extent in shape]
         self._check_files("decode_raw()")
-        return self._with(self._chain.decode("none", extents, dtype_name(dtype), threads(num_parallel_calls), None))
+        chain = self._chain.decode("none", extents, dtype_name(dtype), threads(num_parallel_calls), None)
+        return self._with(chain, stages=self._stages("decode_raw", tuple(extents), dtype_name(dtype)))
 
     def map(
         self, function: Callable[..., Any], num_parallel_calls: int | None = None, *, processes: int | None = None
@@ -181,6 +182,7 @@ class Stages:
         cloudpickle be installed. It must not keep arrays that it gets. The end of a worker is an error of its sample, as an
         exception is.
         """
+        stages = self._stages("map", function)
         function, parallel, started = _where(function, "map()", num_parallel_calls, processes)
 
         def call(value: Any, label: int | None, _: Any) -> tuple[Any, int | None]:
@@ -188,7 +190,7 @@ class Stages:
                 return Several(_given(function(one), None)[0] for one in value), None
             return _given(function(value) if label is None else function(value, label), label)
 
-        return self._with(self._chain.map(call, parallel), readers=self._options.readers + started)
+        return self._with(self._chain.map(call, parallel), readers=self._options.readers + started, stages=stages)
 
     def random_map(
         self,
@@ -204,9 +206,10 @@ class Stages:
         The generator depends only on the seed, the epoch and the sample. So augmentation is the same on any number of ranks
         and threads, and after a resume. ``seed`` defaults to that of shuffle(). ``processes`` as for :meth:`map`.
         """
-        function, parallel, started = _where(function, "random_map()", num_parallel_calls, processes)
         if seed is None:
             seed = self._options.seed or 0
+        stages = self._stages("random_map", function, seed, self._options.random_stages)
+        function, parallel, started = _where(function, "random_map()", num_parallel_calls, processes)
         # Philox is a counter-based generator (Salmon et al., SC'11): every key and counter is an independent stream.
         key = np.array([count(seed, "seed") & 0xFFFF_FFFF_FFFF_FFFF, self._options.random_stages], np.uint64)
 
@@ -222,6 +225,7 @@ class Stages:
             self._chain.map(call, parallel),
             random_stages=self._options.random_stages + 1,
             readers=self._options.readers + started,
+            stages=stages,
         )
 
     def filter(self, predicate: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
@@ -238,7 +242,8 @@ class Stages:
             kept = predicate(value) if label is None else predicate(value, label)
             return (value, label) if kept else None
 
-        return self._with(self._chain.map(call, threads(num_parallel_calls)))
+        chain = self._chain.map(call, threads(num_parallel_calls))
+        return self._with(chain, stages=self._stages("filter", predicate))
 
     def flat_map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
         """Make several samples of each one, or none: ``function(tree)`` or ``function(array, label)`` returns a list of trees.
@@ -253,14 +258,42 @@ class Stages:
                 return Several(made for one in value for made in function(one)), None
             return Several(function(value) if label is None else function(value, label)), None
 
-        return self._with(self._chain.map(call, threads(num_parallel_calls)))
+        chain = self._chain.map(call, threads(num_parallel_calls))
+        return self._with(chain, stages=self._stages("flat_map", function))
 
-    def cache(self, *, max_bytes: int | None = None) -> Self:
-        """Keep the samples of this stage in memory: later epochs neither read nor decode them again.
+    def cache(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        max_bytes: int | None = None,
+        version: str | None = None,
+    ) -> Self:
+        """Keep the samples of this stage: later epochs neither read nor decode them again.
 
         With ``max_bytes``, only the first ones that fit. The others are made again in every epoch.
+
+        Parameters
+        ----------
+        path
+            A folder, for later runs and for all processes of the node, on a disk that is faster than the source. Default:
+            memory. Each sample has a checksum: what a process that died had half written is not used. ``max_bytes`` bounds
+            the files of all processes. Trees are pickled, so let only those write there whose code you would run.
+        version
+            A folder holds the samples of one source after one list of stages; another is an error when the iteration
+            begins. Functions count with their code, defaults and closures, but not with the functions that they call. With
+            ``version``, this text counts in their place.
         """
-        return self._with(self._chain.cache(0 if max_bytes is None else positive(max_bytes, "max_bytes")))
+        limit = 0 if max_bytes is None else positive(max_bytes, "max_bytes")
+        if path is None:
+            if version is not None:
+                raise Error("cache() got a version without a path; memory is not kept from run to run")
+            return self._with(self._chain.cache(limit))
+        stages = [
+            (identity(stage) if version is None else "function") if callable(stage) else stage
+            for described in self._options.stages
+            for stage in described
+        ]
+        return self._with(self._chain.cache_files(os.fsencode(path), repr((version, stages)), limit))
 
     def limits(
         self, *, max_bytes: int | None = None, max_pixels: int | None = None, max_seconds: float | None = None
@@ -315,7 +348,9 @@ class Stages:
 
     def batch(self, samples: int, drop_remainder: bool = False) -> Self:
         """Group samples into batches. ``samples`` is per batch over all ranks if shard() follows, else per rank."""
-        return self._with(self._chain.batch(count(samples, "samples"), bool(drop_remainder)))
+        return self._with(
+            self._chain.batch(count(samples, "samples"), bool(drop_remainder)), batch=int(samples) * self._options.ranks
+        )
 
     def pad(self, value: Any = 0, *, length: int | None = None, multiple: int = 1) -> Self:
         """Pad arrays of different lengths along their first dimension when samples are collated into a batch of trees.
@@ -391,6 +426,9 @@ class Stages:
     def _with(self, chain: Any, **changed: Any) -> Self:
         return type(self)(chain, dataclasses.replace(self._options, **changed))
 
+    def _stages(self, *described: Any) -> tuple[tuple[Any, ...], ...]:
+        return (*self._options.stages, described)
+
     def _check_files(self, stage: str) -> None:
         if self._trees:
             raise Error(f"{stage} decodes files and bytes, and these samples come from another source; use map()")
@@ -410,7 +448,9 @@ def _where(
 
 
 def with_calls(chain: Any, collate: Callable[[list[Any]], tuple[Any, int]] = sample_tree.collate) -> Any:
-    return chain.objects(collate, sample_tree.copied, sample_tree.size_bytes, interrupt)
+    return chain.objects(
+        collate, sample_tree.copied, sample_tree.size_bytes, interrupt, sample_tree.packed, sample_tree.unpacked
+    )
 
 
 def _given(result: Any, label: int | None) -> tuple[Any, int | None]:

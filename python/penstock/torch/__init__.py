@@ -1,10 +1,11 @@
-"""``backend="penstock"`` for torch.distributed, in programs that an MPI launcher starts.
+"""``backend="penstock"`` for torch.distributed, in programs that torchrun or an MPI launcher starts.
 
 >>> import torch.distributed as dist
 >>> import penstock.torch
->>> dist.init_process_group("penstock")            # rank, size and store come from MPI
+>>> dist.init_process_group("penstock")            # rank, size and store come from torchrun or MPI
 
-Importing this module registers the backend; MPI is initialized by the first ``init_process_group``. What it does, how it
+Importing this module registers the backend. Under torchrun it runs over UCX, and MPI is not initialized; under mpiexec or
+srun it runs over MPI, which the first ``init_process_group`` initializes. What it does, how it
 is launched and how it differs from gloo is in docs/integrations/pytorch.md.
 """
 

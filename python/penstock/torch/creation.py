@@ -8,9 +8,10 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import _penstock, mpi_abi
+from penstock import _penstock, mpi_abi, rendezvous
 from penstock.error import Error
-from penstock.torch.launch import check_size, initialized_mpi
+from penstock.torch.launch import check_size, initialized_mpi, transport_of_job
+from penstock.torch.point_to_point import MpiMessages, UcxMessages
 from penstock.torch.process_group import ProcessGroup
 from penstock.torch.work import completer
 
@@ -28,15 +29,20 @@ class Options:
     ----------
     progress_cores : "auto" or int
         Communication cores of each node, which make progress while the ranks compute; as for :class:`penstock.Comm`.
+    transport : "auto", "mpi" or "ucx"
+        Of all groups; only that of the first group counts, and it is equal on all ranks. "auto": UCX if torchrun has started
+        the program, or if no launcher of MPI has.
     """
 
     progress_cores: str | int = "auto"
+    transport: str = "auto"
 
 
 class _Default:
     """What other groups need to know of the default group."""
 
     options = Options()
+    transport = ""  # of the first group of this backend, if the default group has another one
     #: Of each of its ranks, the one in MPI's world.
     mpi_ranks: list[int] = []  # noqa: RUF012
 
@@ -46,16 +52,34 @@ _open_groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
 def create(given: Any, options: Any = None) -> ProcessGroup:
     """Make a group. torch calls it on the members only. Collective over them."""
-    MPI = initialized_mpi()
     members = list(given.global_ranks_in_group)  # empty for the default group
-    if not members:
-        check_size(MPI, given.group_size)
     if options is not None and not isinstance(options, Options):
         raise Error(f"pg_options is a {type(options).__name__}; expected penstock.torch.Options")
     if options is None:
         options = Options() if not members else _Default.options
+    if not members:
+        _Default.options = options
+    if not members or not _Default.transport:
+        _Default.transport = transport_of_job(options.transport, given.group_size)
+    make = _over_ucx if _Default.transport == "ucx" else _over_mpi
+    group = make(given, members, options.progress_cores)
+    _open_groups.add(group)
+    return group
+
+
+def _over_ucx(given: Any, members: list[int], progress_cores: str | int) -> ProcessGroup:
+    core, messages = rendezvous.join(
+        given.store, given.group_rank, given.group_size, given.timeout.total_seconds(), progress_cores
+    )
+    return ProcessGroup(given, UcxMessages(messages), core)
+
+
+def _over_mpi(given: Any, members: list[int], progress_cores: str | int) -> ProcessGroup:
+    MPI = initialized_mpi()
+    if not members:
+        check_size(MPI, given.group_size)
     comm = _sub_communicator(MPI, members, given.group_id) if members else _world(MPI, given.group_rank)
-    cores = -1 if options.progress_cores == "auto" else options.progress_cores
+    cores = -1 if progress_cores == "auto" else progress_cores
     try:
         core = _penstock.comm_from_address(
             mpi_abi.entry_point(MPI, "penstock_comm_from_address"),
@@ -65,14 +89,10 @@ def create(given: Any, options: Any = None) -> ProcessGroup:
     except Error as error:
         if error.code == "invalid_argument":
             raise Error(
-                f'progress_cores is {options.progress_cores!r}; expected "auto", 0, or a number of cores per node'
+                f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of cores per node'
             ) from error
         raise
-    if not members:
-        _Default.options = options
-    group = ProcessGroup(given, comm, core)
-    _open_groups.add(group)
-    return group
+    return ProcessGroup(given, MpiMessages(comm), core)
 
 
 def _world(MPI: Any, rank: int) -> Any:
@@ -86,6 +106,12 @@ def _world(MPI: Any, rank: int) -> Any:
 
 def _sub_communicator(MPI: Any, members: list[int], name: str) -> Any:
     """Collective over the members, since torch calls only them."""
+    if not _Default.mpi_ranks:
+        raise Error(
+            'the default group has another backend, so the ranks of MPI are not known: make it with backend "penstock", or '
+            'this group with pg_options=penstock.torch.Options(transport="ucx")',
+            "unsupported",
+        )
     world = MPI.COMM_WORLD.Get_group()
     group = world.Incl([_Default.mpi_ranks[member] for member in members])
     try:
@@ -102,3 +128,4 @@ def _abandon_all() -> None:
     for group in list(_open_groups):
         group.abandon()
     completer.stop(_PATIENCE_S)
+    _penstock.ucx_flush(_PATIENCE_S)

@@ -1,10 +1,11 @@
-"""Ranks and the store of torch.distributed from MPI, for programs that mpiexec or srun started."""
+"""What launched the program: ranks and the store of torch.distributed from MPI, if mpiexec or srun started it."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,25 @@ from penstock import mpi_abi
 from penstock.error import Error
 
 _Rendezvous = Iterator[tuple[Any, int, int]]
+
+#: What launchers of MPI programs set for each process.
+_OF_LAUNCHERS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
+
+
+def transport_of_job(asked: str, size: int) -> str:
+    """ "mpi" or "ucx", for a default group of `size` ranks."""
+    if asked in ("mpi", "ucx"):
+        return asked
+    if asked != "auto":
+        raise Error(f'transport is {asked!r}; expected "auto", "mpi" or "ucx"')
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return "ucx"
+    if any(name in os.environ for name in _OF_LAUNCHERS):
+        return "mpi"
+    # A single process that no launcher has started may still use MPI, as for its rank and size.
+    MPI: Any = sys.modules.get("mpi4py.MPI")
+    has_mpi = MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized()
+    return "mpi" if has_mpi and MPI.COMM_WORLD.Get_size() == size else "ucx"
 
 
 def initialized_mpi() -> Any:
@@ -38,15 +58,10 @@ def check_size(MPI: Any, size: int) -> None:
     started = MPI.COMM_WORLD.Get_size()
     if started == size:
         return
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        raise Error(
-            f'backend "penstock" runs over MPI, and torchrun started {size} processes without it; start them with '
-            f"mpiexec -n {size} python … (or srun) instead of torchrun",
-            "unsupported",
-        )
     raise Error(
         f'backend "penstock" runs on all ranks that MPI has started, {started}, but the default group is to have {size}; '
-        f"start the program with mpiexec -n {size} python …, or leave out rank and world_size",
+        f"start the program with mpiexec -n {size} python …, or leave out rank and world_size, or run without MPI: "
+        'pg_options=penstock.torch.Options(transport="ucx")',
     )
 
 

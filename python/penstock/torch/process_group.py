@@ -18,7 +18,7 @@ from penstock import _penstock
 from penstock.error import Error
 from penstock.torch.calls import Call, Calls, one, one_list
 from penstock.torch.elements import bytes_of
-from penstock.torch.point_to_point import Message, MessageWork
+from penstock.torch.point_to_point import Message, MessageWork, Transport
 from penstock.torch.sparse import check_sparse, is_sparse, sum_sparse
 from penstock.torch.work import All, Done, Incomplete, Work
 
@@ -39,13 +39,12 @@ class ProcessGroup(dist.ProcessGroup):
     Wrong arguments of one rank raise penstock.Error there, and "peer_failed" or "mismatch" on the others.
     """
 
-    def __init__(self, given: Any, comm: Any, core: _penstock.Comm) -> None:
-        """`given` is what torch says of the group; `comm` is a communicator of mpi4py that becomes the group's, and
-        `core` one of Penstock's on it."""
+    def __init__(self, given: Any, messages: Transport, core: _penstock.Comm) -> None:
+        """`given` is what torch says of the group; `messages` and the communicator `core` become the group's."""
         super().__init__(given.group_rank, given.group_size)
         self._rank, self._size = given.group_rank, given.group_size
         self._store, self._group_name, self._group_desc = given.store, given.group_id, ""
-        self._comm = comm
+        self._messages = messages
         self._open_core: _penstock.Comm | None = core
         self._calls = Calls(self._rank, self._size)
         self._started = 0
@@ -111,7 +110,7 @@ class ProcessGroup(dist.ProcessGroup):
             return
         _incomplete.wait_all()
         self._open_core = None
-        self._comm.Free()
+        self._messages.free()
 
     def abandon(self) -> None:
         """Free Penstock's part only: operations of the other ranks then fail instead of waiting for this rank."""
@@ -343,7 +342,7 @@ class ProcessGroup(dist.ProcessGroup):
     def send(self, tensors: Any, dstRank: int, tag: int) -> _TorchWork:
         tensor = one(tensors, "tensor")
         self._calls.check_rank(dstRank, "dst")
-        request = self._comm.Isend([bytes_of(tensor, "tensor", True), _mpi().BYTE], dstRank, tag)
+        request = self._messages.send(bytes_of(tensor, "tensor", True), dstRank, tag)
         return self._message(request, tensor, f"send to rank {dstRank} (tag {tag})")
 
     def recv(self, tensors: Any, srcRank: int, tag: int) -> _TorchWork:
@@ -351,11 +350,11 @@ class ProcessGroup(dist.ProcessGroup):
         return self._receive(tensors, srcRank, tag, f"recv from rank {srcRank} (tag {tag})")
 
     def recv_anysource(self, tensors: Any, tag: int) -> _TorchWork:
-        return self._receive(tensors, _mpi().ANY_SOURCE, tag, f"recv from any rank (tag {tag})")
+        return self._receive(tensors, None, tag, f"recv from any rank (tag {tag})")
 
-    def _receive(self, tensors: Any, source: int, tag: int, what: str) -> _TorchWork:
+    def _receive(self, tensors: Any, source: int | None, tag: int, what: str) -> _TorchWork:
         tensor = one(tensors, "tensor")
-        request = self._comm.Irecv([bytes_of(tensor, "tensor", True), _mpi().BYTE], source, tag)
+        request = self._messages.receive(bytes_of(tensor, "tensor", True), source, tag)
         return self._message(request, tensor, what, tensor.nbytes)
 
     def _message(self, request: Any, tensor: Tensor, what: str, expected_bytes: int | None = None) -> _TorchWork:
@@ -363,12 +362,6 @@ class ProcessGroup(dist.ProcessGroup):
         work = MessageWork(message, tensor, what)
         _incomplete.add(work)
         return work
-
-
-def _mpi() -> Any:
-    from mpi4py import MPI
-
-    return MPI
 
 
 def _options(given: Any, kind: Any) -> Any:

@@ -2,12 +2,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/ranks_text.hpp"
+#include "collectives/choose/planners.hpp"
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/blocks.hpp"
 #include "collectives/parts/group.hpp"
@@ -42,6 +44,7 @@ const KindRow& row(CollectiveKind kind) { return kKinds[static_cast<std::size_t>
 }
 
 void check_counts(const Team& team, const Collective& collective);
+void check_graph(const Team& team, const Collective& collective);
 
 bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
 
@@ -71,6 +74,7 @@ void check(const Team& team, const Collective& collective) {
   if (collective.count > most / static_cast<std::uint64_t>(team.size()))
     reject(collective, "count is " + std::to_string(collective.count) + ", but the blocks of " +
                            std::to_string(team.size()) + " ranks must stay below 2^63 bytes together");
+  check_graph(team, collective);
   check_counts(team, collective);
 }
 
@@ -107,13 +111,14 @@ struct Default {
 std::string kib(std::uint64_t bytes) { return std::to_string(bytes >> 10) + " KiB"; }
 
 // Received blocks must not overlap.
-void check_apart(const Collective& collective, const Blocks& blocks, int size) {
+void check_apart(const Collective& collective, const Blocks& blocks, std::span<const int> ranks) {
   if (blocks.displacements.empty()) return;
   std::vector<std::array<std::uint64_t, 3>> runs;
-  for (int rank = 0; rank < size; ++rank) {
-    const std::uint64_t begin = collectives::displacement_of(blocks, collective, rank);
-    const std::uint64_t count = collectives::count_of(blocks, collective, rank);
-    if (count > 0) runs.push_back({begin, begin + count, static_cast<std::uint64_t>(rank)});
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const int rank = ranks[i];
+    const std::uint64_t begin = collectives::displacement_of(blocks, collective, static_cast<int>(i));
+    const std::uint64_t count = collectives::count_of(blocks, collective, static_cast<int>(i));
+    if (rank != Neighbor::kNone && count > 0) runs.push_back({begin, begin + count, static_cast<std::uint64_t>(rank)});
   }
   std::ranges::sort(runs);
   for (std::size_t i = 1; i < runs.size(); ++i)
@@ -124,21 +129,23 @@ void check_apart(const Collective& collective, const Blocks& blocks, int size) {
                  " overlap at byte " + std::to_string(runs[i][0] * collective.item_bytes()));
 }
 
-void check_blocks(const Team& team, const Collective& collective, const Blocks& blocks, const char* buffer) {
-  const auto ranks = static_cast<std::size_t>(team.size());
+/// `ranks`: of each block.
+void check_blocks(const Collective& collective, const Blocks& blocks, const char* buffer, std::span<const int> ranks) {
   const auto check_length = [&](const std::vector<std::uint64_t>& list, const char* which) {
-    if (!list.empty() && list.size() != ranks)
+    if (!list.empty() && list.size() != ranks.size())
       reject(collective, std::to_string(list.size()) + " " + which + " of the " + buffer +
-                             " buffer given; expected one for each of " + std::to_string(ranks) + " ranks");
+                             " buffer given; expected one for each of " + std::to_string(ranks.size()) +
+                             (is_neighborhood(collective.kind) ? " neighbours" : " ranks"));
   };
   check_length(blocks.counts, "counts");
   check_length(blocks.displacements, "displacements");
   const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / collective.item_bytes();
   std::uint64_t sum = 0;
-  for (int rank = 0; rank < team.size(); ++rank) {
-    const std::uint64_t count = collectives::count_of(blocks, collective, rank);
-    const std::uint64_t begin =
-        blocks.displacements.empty() ? sum : blocks.displacements[static_cast<std::size_t>(rank)];
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const int rank = ranks[i];
+    const std::uint64_t count = collectives::count_of(blocks, collective, static_cast<int>(i));
+    const std::uint64_t begin = blocks.displacements.empty() ? sum : blocks.displacements[i];
+    if (rank == Neighbor::kNone && !blocks.displacements.empty()) continue;  // MPI ignores its displacement
     if (count > most - sum || (count > 0 && (begin > most || count > most - begin)))
       reject(collective, "the block of rank " + std::to_string(rank) + " has " + std::to_string(count) +
                              " elements at displacement " + std::to_string(begin) +
@@ -147,17 +154,51 @@ void check_blocks(const Team& team, const Collective& collective, const Blocks& 
   }
 }
 
+/// The rank that each block is for or from.
+std::vector<int> ranks_of_blocks(const Team& team, const Collective& collective, bool is_send) {
+  std::vector<int> ranks;
+  if (!is_neighborhood(collective.kind)) {
+    ranks.resize(static_cast<std::size_t>(team.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+  const Graph& graph = *collective.graph;
+  for (const Neighbor& each : is_send ? graph.destinations(team.rank) : graph.sources(team.rank))
+    ranks.push_back(each.rank);
+  return ranks;
+}
+
+void check_graph(const Team& team, const Collective& collective) {
+  if (!is_neighborhood(collective.kind)) return;
+  if (collective.graph == nullptr)
+    reject(collective,
+           "the communicator has no neighbours; make it from one of MPI's with a Cartesian, graph or "
+           "distributed graph topology, or give a graph");
+  if (collective.graph->size() != team.size())
+    reject(collective, "the graph has " + std::to_string(collective.graph->size()) +
+                           " ranks; expected one for each of the communicator's " + std::to_string(team.size()));
+  if (collective.in_place) reject(collective, "MPI_IN_PLACE has no meaning in a neighbourhood; give a send buffer");
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / collective.item_bytes();
+  const std::size_t blocks =
+      std::max(collective.graph->sources(team.rank).size(), collective.graph->destinations(team.rank).size());
+  if (blocks > 0 && collective.count > most / blocks)
+    reject(collective, "count is " + std::to_string(collective.count) + ", but the blocks of " +
+                           std::to_string(blocks) + " neighbours must stay below 2^63 bytes together");
+}
+
 // Also checks what only this rank knows.
 void check_counts(const Team& team, const Collective& collective) {
   const bool is_far = is_rooted(collective.kind) && team.rank != collective.root;
   if (is_far || !has_counts(collective.kind)) return;
   const bool exchanges = has_send_counts(collective.kind) && has_receive_counts(collective.kind);
   if (has_send_counts(collective.kind) && !(exchanges && collective.in_place))
-    check_blocks(team, collective, collective.send, "send");
+    check_blocks(collective, collective.send, "send", ranks_of_blocks(team, collective, true));
   if (has_receive_counts(collective.kind)) {
-    check_blocks(team, collective, collective.receive, "receive");
-    check_apart(collective, collective.receive, team.size());
+    const std::vector<int> ranks = ranks_of_blocks(team, collective, false);
+    check_blocks(collective, collective.receive, "receive", ranks);
+    check_apart(collective, collective.receive, ranks);
   }
+  if (is_neighborhood(collective.kind)) return;  // lengths are compared when edges are planned
   const auto check_own = [&](std::uint64_t one, std::uint64_t other) {
     if (one != other)
       reject(collective, "rank " + std::to_string(team.rank) + " sends itself " +
@@ -211,6 +252,7 @@ Default choose_default(const Team& team, const Collective& collective) {
   // All ranks need all data of an allreduce, so one round pays even if it takes messages. Others use flags only.
   const std::uint64_t most_published_bytes = collective.kind == CollectiveKind::allreduce ? 8 << 10 : kFlaggedBytes;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
+  constexpr std::size_t kLeastCombinedEdges = 4;  // each message up or down costs part of what a message between costs
   constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, claiming tasks costs more than it gains
   constexpr std::uint64_t kLeastStagedBytes = 16 << 10;
   constexpr std::uint64_t kCachedBytes = 16 << 20;  // received by all ranks together: fits in a last-level cache
@@ -332,6 +374,20 @@ Default choose_default(const Team& team, const Collective& collective) {
     case CollectiveKind::scatterv: return {"linear", "the root alone knows the counts"};
     case CollectiveKind::alltoallv:
     case CollectiveKind::alltoallw: return {"pairwise", "each rank knows its own counts only"};
+    case CollectiveKind::neighbor_allgather:
+    case CollectiveKind::neighbor_alltoall: {
+      if (!is_hierarchy) return {"direct", "every block goes straight to its neighbour"};
+      const collectives::Crossing crossing = collectives::crossing_of(team, *collective.graph);
+      // A combined message must be about as cheap as an empty one, and stand for several.
+      const bool saves_messages = crossing.edges >= kLeastCombinedEdges * crossing.node_pairs;
+      if (crossing.node_pairs > 0 && saves_messages && bytes * crossing.edges <= kLatencyBytes * crossing.node_pairs)
+        return {"combined", std::to_string(crossing.edges) + " edges between " + std::to_string(crossing.node_pairs) +
+                                " pairs of nodes, at most " + kib(kLatencyBytes) + " each"};
+      return {"direct", "few edges between any two nodes, or more than " + kib(kLatencyBytes) + " along them"};
+    }
+    case CollectiveKind::neighbor_allgatherv:
+    case CollectiveKind::neighbor_alltoallv:
+    case CollectiveKind::neighbor_alltoallw: return {"direct", "every block goes straight to its neighbour"};
     case CollectiveKind::allgatherv: {
       const std::uint64_t all_bytes = collectives::all_elements(team, collective) * collective.item_bytes();
       if (collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
@@ -405,14 +461,22 @@ std::string_view name(CollectiveKind kind) noexcept { return row(kind).name; }
 bool is_rooted(CollectiveKind kind) noexcept { return row(kind).is_rooted; }
 bool computes(CollectiveKind kind) noexcept { return row(kind).computes; }
 bool has_counts(CollectiveKind kind) noexcept { return has_send_counts(kind) || has_receive_counts(kind); }
-bool has_datatypes(CollectiveKind kind) noexcept { return kind == CollectiveKind::alltoallw; }
+bool has_datatypes(CollectiveKind kind) noexcept {
+  return kind == CollectiveKind::alltoallw || kind == CollectiveKind::neighbor_alltoallw;
+}
+bool is_neighborhood(CollectiveKind kind) noexcept {
+  return kind == CollectiveKind::neighbor_allgather || kind == CollectiveKind::neighbor_allgatherv ||
+         kind == CollectiveKind::neighbor_alltoall || kind == CollectiveKind::neighbor_alltoallv ||
+         kind == CollectiveKind::neighbor_alltoallw;
+}
 bool has_send_counts(CollectiveKind kind) noexcept {
-  return kind == CollectiveKind::scatterv || kind == CollectiveKind::alltoallv || kind == CollectiveKind::alltoallw;
+  return kind == CollectiveKind::scatterv || kind == CollectiveKind::alltoallv || kind == CollectiveKind::alltoallw ||
+         kind == CollectiveKind::neighbor_alltoallv || kind == CollectiveKind::neighbor_alltoallw;
 }
 bool has_receive_counts(CollectiveKind kind) noexcept {
   return kind == CollectiveKind::gatherv || kind == CollectiveKind::allgatherv ||
-         kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::alltoallv ||
-         kind == CollectiveKind::alltoallw;
+         kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::neighbor_allgatherv ||
+         (has_send_counts(kind) && kind != CollectiveKind::scatterv);
 }
 
 CollectiveKind collective_kind_from_name(std::string_view given) {

@@ -39,6 +39,15 @@ Region whole_input(const Team& team, const Collective& collective) {
     case CollectiveKind::alltoallw: return none_in_place(extent_bytes(collective.send, collective, team.size()));
     case CollectiveKind::reduce_scatter_block:
     case CollectiveKind::reduce_scatter: return none_in_place(all_parts(team, collective, Buffer::input).size_bytes);
+    case CollectiveKind::neighbor_allgather:
+    case CollectiveKind::neighbor_allgatherv: {
+      const auto exists = [](const Neighbor& each) { return each.rank != Neighbor::kNone; };
+      return {0, std::ranges::any_of(destinations_of(team, collective), exists) ? bytes : 0, Buffer::input};
+    }
+    case CollectiveKind::neighbor_alltoall:
+    case CollectiveKind::neighbor_alltoallv:
+    case CollectiveKind::neighbor_alltoallw:
+      return {0, extent_bytes(collective.send, collective, destinations_of(team, collective)), Buffer::input};
     case CollectiveKind::allgatherv: return none_in_place(receive_block(team, collective, team.rank).size_bytes);
     default: return none_in_place(bytes);
   }
@@ -85,6 +94,12 @@ Region result(const Team& team, const Collective& collective) {
     case CollectiveKind::alltoallv:
     case CollectiveKind::alltoallw:
       return {0, extent_bytes(collective.receive, collective, team.size()), Buffer::output};
+    case CollectiveKind::neighbor_allgather:
+    case CollectiveKind::neighbor_allgatherv:
+    case CollectiveKind::neighbor_alltoall:
+    case CollectiveKind::neighbor_alltoallv:
+    case CollectiveKind::neighbor_alltoallw:
+      return {0, extent_bytes(collective.receive, collective, sources_of(team, collective)), Buffer::output};
   }
   return {};
 }

@@ -1,6 +1,8 @@
 // The arguments of a collective in bytes, and the predicates `fits` of algorithms.def.
 #pragma once
 
+#include <span>
+
 #include "penstock/collective.hpp"
 #include "penstock/plan.hpp"
 #include "plan/sequence.hpp"
@@ -51,6 +53,9 @@ Region block_of(Region all, const Collective& collective, int rank);
 /// `peer` (alltoall, gather, allgather and their variants). Empty if there is none.
 Region send_block(const Team& team, const Collective& collective, int peer);
 Region receive_block(const Team& team, const Collective& collective, int peer);
+/// In a neighbourhood `peer` is an index of destinations_of() and of sources_of().
+std::span<const Neighbor> sources_of(const Team& team, const Collective& collective);
+std::span<const Neighbor> destinations_of(const Team& team, const Collective& collective);
 /// The parts of the ranks in `run`, in a buffer that a rank contributes to reduce_scatter or reduce_scatter_block.
 Region parts_of(Region all, const Collective& collective, Run run);
 Region part_of_rank(Region all, const Collective& collective, int rank);

@@ -31,6 +31,30 @@ std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, i
   return end * collective.item_bytes();
 }
 
+std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, std::span<const Neighbor> neighbors) {
+  if (blocks.counts.empty()) return extent_bytes(blocks, collective, static_cast<int>(neighbors.size()));
+  // The blocks of neighbours that do not exist are never touched, so the buffer may end before them.
+  Blocks touched = blocks;
+  if (touched.displacements.empty()) {
+    std::uint64_t next = 0;
+    for (const std::uint64_t count : blocks.counts) {
+      touched.displacements.push_back(next);
+      next += count;
+    }
+  }
+  for (std::size_t i = 0; i < neighbors.size(); ++i)
+    if (neighbors[i].rank == Neighbor::kNone) touched.counts[i] = 0;
+  return extent_bytes(touched, collective, static_cast<int>(neighbors.size()));
+}
+
+std::span<const Neighbor> sources_of(const Team& team, const Collective& collective) {
+  return collective.graph->sources(team.rank);
+}
+
+std::span<const Neighbor> destinations_of(const Team& team, const Collective& collective) {
+  return collective.graph->destinations(team.rank);
+}
+
 namespace {
 
 Region region_of(const Blocks& blocks, const Collective& collective, int rank, Region all) {
@@ -52,6 +76,11 @@ Region send_block(const Team& team, const Collective& collective, int peer) {
     case CollectiveKind::alltoallw:
       return collective.in_place ? receive_block(team, collective, peer)
                                  : region_of(collective.send, collective, peer, {0, 0, Buffer::input});
+    case CollectiveKind::neighbor_allgather:
+    case CollectiveKind::neighbor_allgatherv: return contribution(team, collective);
+    case CollectiveKind::neighbor_alltoall:
+    case CollectiveKind::neighbor_alltoallv:
+    case CollectiveKind::neighbor_alltoallw: return region_of(collective.send, collective, peer, {0, 0, Buffer::input});
     default: return {};
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ std::uint64_t count_of(const Blocks& blocks, const Collective& collective, int r
 std::uint64_t displacement_of(const Blocks& blocks, const Collective& collective, int rank);
 /// Bytes up to the end of the last non-empty block.
 std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, int size);
+/// The same for the blocks of neighbours.
+std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, std::span<const Neighbor> neighbors);
 
 /// The ranks of each node, ascending.
 std::vector<std::vector<int>> ranks_by_node(const Team& team);

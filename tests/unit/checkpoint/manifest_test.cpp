@@ -9,7 +9,7 @@ namespace {
 
 Manifest example() {
   Manifest manifest;
-  manifest.version = {18446744073709551615u, 3};
+  manifest.version = {18446744073709551615u, 7, 3};
   manifest.chunk_bytes = 4096;
   manifest.arrays.push_back({"weights/\"conv\" 1\n", DType::float32, Layout::block_cyclic({10, 8}, {3, 2}, {2, 1})});
   manifest.arrays.push_back({"größe", DType::complex128, Layout::whole({3}, 1, 2)});
@@ -60,7 +60,7 @@ TEST(Manifest, EveryFlippedBitAndEveryTruncationIsFound) {
 std::string sealed(std::string text) { return text + ",\n\"checksum\": \"" + to_hex(digest(text)) + "\"}\n"; }
 
 TEST(Manifest, ALaterFormatIsNoDamage) {
-  EXPECT_EQ(code_of(sealed("{\"penstock\": \"checkpoint\", \"format\": 2")), ErrorCode::unsupported);
+  EXPECT_EQ(code_of(sealed("{\"penstock\": \"checkpoint\", \"format\": 3")), ErrorCode::unsupported);
 }
 
 TEST(Manifest, ValidChecksumWithWrongContentsIsCorrupt) {

@@ -81,7 +81,7 @@ TEST(SaveRestore, ReplicatedArrayIsSavedOnceAndComesWholeToAll) {
     rank.save(1, {{"w", DType::float64, layout, rank.rank() == 0 ? ConstBytes(data) : ConstBytes()}}).wait(Level::fast);
     EXPECT_EQ(copy_of(rank.restore().arrays.at(0)), data);
   });
-  EXPECT_EQ(list_versions(*slow).at({1, 0}).ranks, std::vector<int>{0});
+  EXPECT_EQ(list_versions(*slow).at({1, 1, 0}).ranks, std::vector<int>{0});
 }
 
 TEST(SaveRestore, IntoTheCallersMemory) {
@@ -140,7 +140,7 @@ TEST(SaveRestore, NodeLocalBurstBuffers) {
   });
   EXPECT_EQ(list_versions(*nodes[0]).size(), 1u);
   EXPECT_EQ(list_versions(*nodes[1]).size(), 1u);
-  EXPECT_EQ(list_versions(*nodes[1]).at({3, 0}).ranks, (std::vector<int>{2, 3}));
+  EXPECT_EQ(list_versions(*nodes[1]).at({3, 1, 2}).ranks, (std::vector<int>{2, 3}));
   // The ranks return on other nodes. What they do not see in the burst buffer they read from the slow tier.
   world.ranks = 3;
   world.tiers = [&](int rank) { return Tiers{slow, nodes[static_cast<std::size_t>(1 - rank / 2)]}; };
@@ -166,7 +166,7 @@ TEST(SaveRestore, SavingAStepAgainReplacesIt) {
     EXPECT_EQ(copy_of(restored.arrays[0]), local_part(Layout::whole({1000}), 0, 4, 2));
   });
   EXPECT_EQ(list_versions(*slow).size(), 1u);
-  EXPECT_TRUE(list_versions(*slow).contains({7, 1}));
+  EXPECT_TRUE(list_versions(*slow).contains({7, 1, 1}));
 }
 
 TEST(SaveRestore, LaterStepsOfAnAbandonedTimeLineStay) {
@@ -180,6 +180,124 @@ TEST(SaveRestore, LaterStepsOfAnAbandonedTimeLineStay) {
     rank.saver().finish();
   });
   EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{5, 10}));
+}
+
+/// What a place should hold after saves in this order, told naively.
+struct Model {
+  struct Saved {
+    std::uint64_t step;
+    std::uint64_t seed;
+  };
+  std::vector<Saved> held;  // in the order of the saves
+  int keep = 0;
+  std::uint64_t keep_every = 0;
+
+  void save(std::uint64_t step, std::uint64_t seed) {
+    std::erase_if(held, [&](const Saved& old) { return old.step == step; });
+    held.push_back({step, seed});
+    if (keep == 0) return;
+    int of_line = 0;
+    std::vector<Saved> kept;
+    for (std::size_t i = held.size(); i-- > 0;) {
+      const bool superseded = std::any_of(held.begin() + static_cast<std::ptrdiff_t>(i) + 1, held.end(),
+                                          [&](const Saved& newer) { return newer.step <= held[i].step; });
+      const bool periodic = keep_every > 0 && held[i].step % keep_every == 0;
+      if (superseded ? held[i].step > step : of_line++ < keep || periodic) kept.insert(kept.begin(), held[i]);
+    }
+    held = kept;
+  }
+};
+
+TEST(SaveRestore, TheNewestIsTheOneSavedLastHoweverOftenTheRunGoesBack) {
+  Random random(11);
+  for (int trial = 0; trial < 16; ++trial) {
+    const auto slow = memory();
+    const auto fast = between(random, 0, 1) == 0 ? memory() : nullptr;
+    Model model;
+    model.keep = static_cast<int>(between(random, 0, 3));
+    World world;
+    if (model.keep > 0) model.keep_every = static_cast<std::uint64_t>(between(random, 0, 4));
+    world.options.staging_buffers = static_cast<int>(between(random, 1, 3));
+    world.relayed = between(random, 0, 3) == 0;
+    world.options.keep = model.keep;
+    world.options.keep_every = model.keep_every;
+    world.tiers = shared_tiers(slow, fast);
+    std::uint64_t seed = 0;
+    for (int job = 0; job < 4; ++job) {
+      world.ranks = static_cast<int>(between(random, 1, 3));
+      std::vector<std::uint64_t> steps;
+      for (std::int64_t left = between(random, 0, 5); left > 0; --left)
+        steps.push_back(static_cast<std::uint64_t>(between(random, 1, 9)));
+      run_ranks(world, [&](Rank& rank) {
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+          const Layout layout = Layout::even({1000}, rank.ranks());
+          const std::vector<std::byte> data = local_part(layout, rank.rank(), 4, seed + i);
+          rank.save(steps[i], {{"v", DType::float32, layout, data}});
+        }
+        rank.saver().finish();
+        EXPECT_TRUE(rank.saver().warnings().empty());
+      });
+      for (const std::uint64_t step : steps) model.save(step, seed++);
+      if (model.held.empty()) continue;
+      world.ranks = static_cast<int>(between(random, 1, 3));
+      run_ranks(world, [&](Rank& rank) {
+        const auto expect = [&](const Restored& restored, const Model::Saved& saved) {
+          EXPECT_EQ(restored.step, saved.step);
+          EXPECT_EQ(copy_of(restored.arrays.at(0)), local_part(Layout::whole({1000}), 0, 4, saved.seed));
+          EXPECT_TRUE(restored.warnings.empty());
+        };
+        expect(rank.restore(), model.held.back());
+        for (const Model::Saved& saved : model.held) {
+          RestoreOptions options;
+          options.step = saved.step;
+          expect(rank.restore(options), saved);
+        }
+      });
+      std::vector<std::uint64_t> held;
+      for (const Model::Saved& saved : model.held) held.push_back(saved.step);
+      std::sort(held.begin(), held.end());
+      EXPECT_EQ(complete_steps(*slow), held);
+    }
+  }
+}
+
+TEST(SaveRestore, AfterDamageTheLineComesBeforeWhatItSuperseded) {
+  const auto slow = memory();
+  World world;
+  world.ranks = 2;
+  world.tiers = shared_tiers(slow);
+  run_ranks(world, [&](Rank& rank) {
+    for (const std::uint64_t step : {10, 20, 15}) rank.save(step, Vector(rank, step).arrays).wait(Level::drained);
+    const auto damage = [&](const Version& version) {
+      agree(rank.peers(), "damaging", [&] {
+        if (rank.rank() == 0) slow->remove(data_key(version, 1));
+        return Done{};
+      });
+    };
+    expect_vector(rank.restore(), 15);
+    damage({15, 1, 2});
+    expect_vector(rank.restore(), 10);
+    damage({10, 1, 0});
+    const Restored superseded = rank.restore();
+    expect_vector(superseded, 20);
+    ASSERT_EQ(superseded.warnings.size(), 3u);
+    EXPECT_EQ(superseded.warnings[2],
+              "checkpoint of step 20 was restored, which a save of an earlier step had superseded");
+  });
+}
+
+TEST(SaveRestore, AnEmptiedSlowTierDoesNotMakeTheBurstBufferNewer) {
+  const auto fast = memory();
+  World world;
+  world.ranks = 2;
+  world.tiers = shared_tiers(memory(), fast);
+  for (int job = 0; job < 3; ++job)
+    run_ranks(world, [](Rank& rank) { rank.save(7, Vector(rank, 7).arrays).wait(Level::drained); });
+  world.tiers = shared_tiers(memory(), fast);
+  run_ranks(world, [](Rank& rank) {
+    rank.save(1, Vector(rank, 1).arrays).wait(Level::drained);
+    expect_vector(rank.restore(), 1);
+  });
 }
 
 TEST(SaveRestore, WrongArgumentsOnOneRankFailThatStepOnAll) {

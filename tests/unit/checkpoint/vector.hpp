@@ -33,8 +33,9 @@ inline void expect_vector(const Restored& restored, std::uint64_t step, std::int
 inline std::vector<std::uint64_t> complete_steps(const store::Backend& backend) {
   std::vector<std::uint64_t> steps;
   for (const auto& [version, holding] : list_versions(backend)) {
-    if (holding.manifest) steps.push_back(version.step);
+    if (holding.complete()) steps.push_back(version.step);
   }
+  std::sort(steps.begin(), steps.end());
   return steps;
 }
 

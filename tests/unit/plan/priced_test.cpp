@@ -292,6 +292,8 @@ TEST(SimulatedSeconds, ScaleWithTheMachine) {
     Collective collective{.kind = row.kind, .count = 30'000, .dtype = DType::float32};
     collective.algorithm = std::string(row.name);
     if (row.kind == CollectiveKind::barrier) collective.count = 0;
+    if (is_neighborhood(row.kind))
+      collective.graph = std::make_shared<const Graph>(Graph::cartesian(std::vector{4, 2}, {true, false}));
     if (has_counts(row.kind) || !row.fits(team, collective)) continue;
     const std::vector<Plan> plans = plan_all(collective, team);
     const double seconds = simulated_seconds(plans, team, machine());
@@ -317,6 +319,8 @@ TEST(SimulatedCost, HasTheSecondsAndTheirTerms) {
   for (const Algorithm& row : algorithms()) {
     Collective collective{.kind = row.kind, .count = 30'000, .dtype = DType::float32};
     collective.algorithm = std::string(row.name);
+    if (is_neighborhood(row.kind))
+      collective.graph = std::make_shared<const Graph>(Graph::cartesian(std::vector{4, 2}, {true, false}));
     if (has_counts(row.kind) || !row.fits(team, collective)) continue;
     const std::vector<Plan> plans = plan_all(collective, team);
     const Cost cost = simulated_cost(plans, team, machine());

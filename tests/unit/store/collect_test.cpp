@@ -129,6 +129,49 @@ TEST_F(Collect, KeepsTheLastVersionsAndFreesTheRest) {
   EXPECT_EQ(value_at(open().snapshot(), 5), 101);
 }
 
+TEST_F(Collect, ACompactedMapThatIsTakenBackHasReplacedNothing) {
+  Blob blob = open();
+  const std::uint64_t version = write(blob, 7);
+  blob.tag("kept", version);
+  for (int i = 1; i <= 5; ++i) write(blob, i);
+  interrupted_->after_put = [&] {    // of the copy of the data
+    interrupted_->after_put = [&] {  // of the compacted map
+      collect(1);
+      const WriteRegion region{0, data_};
+      BlobState::open(backend_, "field")->stage(std::span(&region, 1));  // its writer dies
+      collect(1);
+    };
+  };
+  open_interrupted().compact(version);
+  EXPECT_EQ(value_at(open().snapshot(version), 0), 7);
+  EXPECT_TRUE(check().problems.empty());
+}
+
+TEST_F(Collect, ACompactionThatDiesHasReplacedNothing) {
+  Blob blob = open();
+  const std::uint64_t version = write(blob, 7);
+  blob.tag("kept", version);
+  for (int i = 1; i <= 5; ++i) write(blob, i);
+  interrupted_->after_put = [&] {  // of the copy of the data
+    collect(1);
+    interrupted_->after_put = [&] { throw Error(ErrorCode::io, "it dies"); };  // with the compacted map
+  };
+  EXPECT_EQ(code_of([&] { open_interrupted().compact(version); }), ErrorCode::io);
+  ASSERT_EQ(backend_->list(folder_ + "/compact").size(), 1u);
+  EXPECT_EQ(value_at(open().snapshot(version), 0), 7);
+  EXPECT_TRUE(check().problems.empty()) << check().problems.front();
+  for (int i = 0; i < 2; ++i) {
+    collect(1);
+    EXPECT_EQ(value_at(open().snapshot(version), 0), 7);
+    EXPECT_TRUE(check().problems.empty()) << check().problems.front();
+    open().compact(version);  // cannot tell whether the other process still lives
+  }
+  open().untag("kept");
+  collect(1);
+  EXPECT_EQ(backend_->list(folder_ + "/data").size(), 1u);
+  for (const char* folder : {"/compact", "/confirmed"}) EXPECT_TRUE(backend_->list(folder_ + folder).empty()) << folder;
+}
+
 TEST_F(Collect, KeepsOldObjectsThatANewVersionStillShows) {
   Blob blob = open();
   write(blob, 1, 50'000);

@@ -134,6 +134,22 @@ TEST_P(Snapshots, CompactedVersionsReadTheSameAndNeedNothingElse) {
   EXPECT_EQ(store_.check().garbage_objects, 0u);
 }
 
+TEST_P(Snapshots, AMapOfBeforeACompactionReadsTheCopyOnceTheRestIsCollected) {
+  write_versions(6);
+  Blob other = reopened();
+  const Snapshot held = other.snapshot(6);
+  ASSERT_EQ(whole(held), truth_[6]);
+  blob_->tag("kept", 6);
+  blob_->compact(6);
+  write_versions(20);
+  store_.gc({.keep_last = 1, .lease = kNoLease});
+  EXPECT_EQ(whole(held), truth_[6]);
+  EXPECT_EQ(whole(other.snapshot(6)), truth_[6]);
+  blob_->untag("kept");
+  store_.gc({.keep_last = 1, .lease = kNoLease});
+  EXPECT_EQ(code_of([&] { whole(held); }), ErrorCode::not_found);
+}
+
 TEST_P(Snapshots, WritersAndCollectorsGoOnWhileVersionsAreCompactedAndTagged) {
   write_versions(5);
   std::atomic<bool> stop{false};

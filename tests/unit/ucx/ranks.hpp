@@ -22,11 +22,11 @@
 
 namespace penstock::ucx {
 
-/// The libraries that ./dev setup has installed with the MPIs.
+/// The libraries that ./dev setup has installed with the MPIs, in build/mpi; this program is in build/<preset>/tests.
 inline std::vector<std::string> candidates() {
-  const char* const root = std::getenv("PENSTOCK_ROOT");
+  const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().parent_path();
   ::glob_t found{};
-  ::glob(((root == nullptr ? "." : root) + std::string("/build/mpi/*/lib/*/libucp.so.0")).c_str(), 0, nullptr, &found);
+  ::glob((build / "mpi/*/lib/*/libucp.so.0").c_str(), 0, nullptr, &found);
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   ::globfree(&found);
   return paths;

@@ -1,0 +1,169 @@
+"""`penstock checkpoint`: list, inspect, verify and remove checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from penstock import progress
+from penstock.text_table import columns as aligned
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_URL = click.argument("url")
+_BURST_BUFFER = click.option("--burst-buffer", default="", metavar="URL", help="The fast tier, as this node sees it.")
+
+
+@click.group()
+def checkpoint() -> None:
+    """Checkpoints of a place: list, inspect, verify and remove.
+
+    URL is the slow tier: file:///a/directory or rados://pool/name. Jobs may save and restore meanwhile.
+    """
+
+
+def _place(row: dict[str, Any]) -> str:
+    return " and ".join(tier for tier, here in (("slow tier", row["drained"]), ("burst buffer", row["fast"])) if here)
+
+
+def _note(row: dict[str, Any]) -> str:
+    return row["damage"] or ("superseded" if row["superseded"] else "")
+
+
+def _values(tree: Any, name: str) -> Iterator[tuple[str, str]]:
+    """(name, text) of the plain values of a tree."""
+    from penstock.checkpoint import ArrayInfo
+
+    if isinstance(tree, ArrayInfo):
+        return
+    if not isinstance(tree, (dict, list, tuple)):
+        yield name, repr(tree)
+        return
+    for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield from _values(child, f"{name}/{key}" if name else str(key))
+
+
+@checkpoint.command(name="list")
+@_URL
+@_BURST_BUFFER
+@_JSON
+def list_all(url: str, burst_buffer: str, as_json: bool) -> None:
+    """List the complete checkpoints at URL in the order of their saves; the last one is what restore() reads.
+
+    "Superseded" is one whose step a later save has gone back behind. It is restored by its step alone, or if no other is
+    intact.
+
+    \b
+    Examples:
+      penstock checkpoint list file:///scratch/run7
+      penstock checkpoint list file:///scratch/run7 --burst-buffer file:///dev/shm/run7 --json
+    """
+    from penstock import _penstock
+
+    rows = _penstock.list_checkpoints(url, burst_buffer)
+    if as_json:
+        click.echo(json.dumps({"url": url, "checkpoints": rows}))
+        return
+    if not rows:
+        click.echo("no complete checkpoint")
+        return
+    lines = [
+        [str(row["step"]), str(row["generation"]), str(row["ranks"]), f"{row['bytes']:,}", _place(row), _note(row)]
+        for row in rows
+    ]
+    click.echo(aligned([["step", "job", "ranks", "bytes", "in", ""], *lines]))
+
+
+@checkpoint.command()
+@_URL
+@_BURST_BUFFER
+@click.option("--step", type=click.IntRange(min=0), help="Default: the newest.")
+@_JSON
+def inspect(url: str, burst_buffer: str, step: int | None, as_json: bool) -> None:
+    """Say what the newest checkpoint at URL holds: names, types and shapes of its arrays, plain values. Reads no array.
+
+    \b
+    Examples:
+      penstock checkpoint inspect file:///scratch/run7
+      penstock checkpoint inspect file:///scratch/run7 --step 300
+    """
+    from penstock import _penstock
+    from penstock.checkpoint import info_of
+
+    info = info_of(*_penstock.inspect_checkpoint(url, burst_buffer, step))
+    values = dict(_values(info.tree, ""))
+    if as_json:
+        arrays = {
+            name: {"dtype": array.dtype, "shape": array.shape, "bytes": array.nbytes}
+            for name, array in info.arrays.items()
+        }
+        click.echo(
+            json.dumps({"url": url, "step": info.step, "bytes": info.nbytes, "arrays": arrays, "values": values})
+        )
+        return
+    click.echo(f"step {info.step}: {len(info.arrays):,} arrays, {info.nbytes:,} bytes")
+    rows = [[name, array.dtype, str(array.shape), f"{array.nbytes:,}"] for name, array in info.arrays.items()]
+    rows += [[name, "value", "", value] for name, value in values.items()]
+    if rows:
+        click.echo(aligned([["name", "type", "shape", "bytes"], *rows]))
+
+
+@checkpoint.command()
+@_URL
+@_BURST_BUFFER
+@click.option("--step", type=click.IntRange(min=0), help="Default: all.")
+@_JSON
+def verify(url: str, burst_buffer: str, step: int | None, as_json: bool) -> None:
+    """Read the checkpoints at URL and verify every checksum. The exit status is 1 if anything is damaged.
+
+    A burst buffer that is local to nodes is verified as far as this node holds it.
+
+    \b
+    Examples:
+      penstock checkpoint verify file:///scratch/run7
+      penstock checkpoint verify file:///scratch/run7 --burst-buffer file:///dev/shm/run7 --step 300
+    """
+    from penstock import _penstock
+
+    with progress.working(f"verifying {url}"):
+        rows = _penstock.verify_checkpoints(url, burst_buffer, step)
+    found = sum(len(row["problems"]) for row in rows)
+    if as_json:
+        click.echo(json.dumps({"url": url, "checkpoints": rows}))
+    else:
+        for row in rows:
+            for problem in row["problems"]:
+                click.echo(f"step {row['step']}: {problem}", err=True)
+        elsewhere = sum(row["objects_elsewhere"] for row in rows)
+        click.echo(
+            f"{len({(row['step'], row['generation']) for row in rows}):,} checkpoints, "
+            f"{sum(row['bytes'] for row in rows):,} bytes read"
+            + (f", {elsewhere:,} objects not in this burst buffer" if elsewhere else "")
+            + f"; {found or 'no'} problem{'s' * (found != 1)}"
+        )
+    if found:
+        raise SystemExit(1)
+
+
+@checkpoint.command()
+@_URL
+@click.argument("step", type=click.IntRange(min=0))
+@_BURST_BUFFER
+@_JSON
+def remove(url: str, step: int, burst_buffer: str, as_json: bool) -> None:
+    """Remove the checkpoints of STEP at URL, superseded ones of that step too, from the tiers that are given.
+
+    \b
+    Example:
+      penstock checkpoint remove file:///scratch/run7 300
+    """
+    from penstock import _penstock
+
+    rows = _penstock.remove_checkpoint(url, burst_buffer, step)
+    if as_json:
+        click.echo(json.dumps({"url": url, "removed": rows}))
+    else:
+        for row in rows:
+            click.echo(f"removed step {row['step']} ({row['bytes']:,} bytes) from {_place(row)}")

@@ -1,0 +1,135 @@
+"""`penstock checkpoint`: list, inspect, verify, remove."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import penstock as ps
+import pytest
+from click.testing import CliRunner, Result
+from penstock.cli import main
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(main, ["checkpoint", *words])
+
+
+def told(*words: str) -> dict:
+    result = invoke(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+@pytest.fixture
+def slow(tmp_path: pathlib.Path) -> str:
+    return f"file://{tmp_path}/slow"
+
+
+@pytest.fixture
+def fast(tmp_path: pathlib.Path) -> str:
+    return f"file://{tmp_path}/fast"
+
+
+@pytest.fixture
+def saved(slow: str, fast: str) -> None:
+    """Steps 10, 20, then back to 11, by a second job. The burst buffer holds the newest alone."""
+    with ps.Checkpointer(slow, burst_buffer=fast) as ck:
+        for step in (10, 20):
+            ck.save(step, {"a": np.full(1000, step), "epoch": 3})
+    with ps.Checkpointer(slow, burst_buffer=fast) as ck:
+        ck.restore(step=10)
+        ck.save(11, {"a": np.full(1000, 11), "b": [np.zeros((2, 3), np.float32), "x"], "epoch": 4})
+
+
+def flip(url: str, pattern: str, byte: int) -> None:
+    (path,) = pathlib.Path(url[7:]).rglob(pattern)
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1
+    os.chmod(path, 0o600)
+    path.write_bytes(data)
+
+
+def test_list_is_in_the_order_of_the_saves(saved, slow, fast):
+    rows = told("list", slow, "--burst-buffer", fast)["checkpoints"]
+    assert [(row["step"], row["generation"], row["superseded"]) for row in rows] == [
+        (10, 1, False),
+        (20, 1, True),
+        (11, 2, False),
+    ]
+    assert [(row["drained"], row["fast"]) for row in rows] == [(True, False), (True, False), (True, True)]
+    assert rows[0]["bytes"] == 8000 + 16
+    assert rows[0]["ranks"] == 1
+    text = invoke("list", slow).output
+    assert "superseded" in text
+    assert [line.split()[0] for line in text.splitlines()[-3:]] == ["10", "20", "11"]
+    assert not any(row["fast"] for row in told("list", slow)["checkpoints"])
+
+
+def test_a_place_that_does_not_exist_is_an_error_and_is_not_made(slow, tmp_path):
+    for command in (["list"], ["inspect"], ["verify"], ["remove"]):
+        result = invoke(*command, slow, *(["3"] if command == ["remove"] else []))
+        assert result.exit_code == 1, result.output
+        assert not (tmp_path / "slow").exists()
+    ps.Checkpointer(slow).close()
+    assert invoke("list", slow).output == "no complete checkpoint\n"
+
+
+def test_inspect_names_arrays_and_values(saved, slow):
+    found = told("inspect", slow)
+    assert found["step"] == 11
+    assert found["arrays"]["b/0"] == {"dtype": "float32", "shape": [2, 3], "bytes": 24}
+    assert found["values"] == {"b/1": "'x'", "epoch": "4"}
+    assert told("inspect", slow, "--step", "20")["values"] == {"epoch": "3"}
+    assert "b/0" in invoke("inspect", slow).output
+    assert invoke("inspect", slow, "--step", "12").exit_code == 1
+
+
+def test_verify_finds_flipped_bits_in_either_tier(saved, slow, fast):
+    place = (slow, "--burst-buffer", fast)
+    rows = told("verify", *place)["checkpoints"]
+    assert [(row["step"], row["tier"], row["problems"]) for row in rows] == [
+        (10, slow, []),
+        (20, slow, []),
+        (11, slow, []),
+        (11, fast, []),
+    ]
+    assert rows[0]["bytes"] == 8000
+    assert "no problems" in invoke("verify", *place).output
+    flip(fast, "*.rank-0.data", 100)
+    flip(slow, "step-00000000000000000020*.manifest.json", 30)
+    result = invoke("verify", *place)
+    assert result.exit_code == 1
+    assert "2 problems" in result.output
+    assert told("verify", *place, "--step", "10")["checkpoints"][0]["problems"] == []
+    result = invoke("verify", *place, "--json")
+    damaged = {(row["step"], row["tier"]) for row in json.loads(result.output)["checkpoints"] if row["problems"]}
+    assert damaged == {(20, slow), (11, fast)}
+    assert invoke("verify", slow, "--step", "12").exit_code == 1
+    assert "checksum" in told("list", slow)["checkpoints"][1]["damage"]
+
+
+def test_verify_says_what_another_node_holds(saved, slow, fast):
+    (path,) = pathlib.Path(fast[7:]).rglob("*.rank-0.data")
+    path.unlink()
+    rows = told("verify", slow, "--burst-buffer", fast, "--step", "11")["checkpoints"]
+    assert [(row["tier"], row["problems"], row["objects_elsewhere"]) for row in rows] == [(slow, [], 0), (fast, [], 1)]
+    for path in pathlib.Path(slow[7:]).rglob("step-00000000000000000011*.data"):
+        path.unlink()
+    assert invoke("verify", slow, "--step", "11").exit_code == 1
+
+
+def test_remove_takes_a_step_from_all_tiers(saved, slow, fast):
+    place = ("--burst-buffer", fast)
+    assert [row["step"] for row in told("remove", slow, "20", *place)["removed"]] == [20]
+    result = invoke("remove", slow, "11", *place)
+    assert result.output == "removed step 11 (8,040 bytes) from slow tier and burst buffer\n"
+    for url in (slow, fast):
+        assert not list(pathlib.Path(url[7:]).rglob("step-00000000000000000011*"))
+    result = invoke("remove", slow, "11", *place)
+    assert result.exit_code == 1
+    with ps.Checkpointer(slow, burst_buffer=fast) as ck:
+        assert ck.steps() == [10]
+        assert ck.restore()[0] == 10

@@ -1,0 +1,264 @@
+"""Communicators without MPI: processes that find each other in a folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import penstock as ps
+import pytest
+from penstock.rendezvous import FileStore, PrefixStore
+
+TIMEOUT_S = 300
+Outcomes = list[tuple[int, str]]
+
+
+@pytest.fixture(scope="session")
+def _ucx() -> None:
+    program = "from penstock import _penstock, rendezvous; _penstock.ucx_open(rendezvous.libraries())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"UCX cannot be used here: {done.stderr.strip().splitlines()[-1]}")
+
+
+@pytest.fixture
+def ranks(_ucx: None, tmp_path: Path) -> Callable[..., Outcomes]:
+    """Run a program on each rank: its exit status, and what it wrote. It has `rank`, `size` and `folder`."""
+
+    def run(size: int, program: str) -> Outcomes:
+        start = "import sys\nimport numpy as np\nimport penstock as ps\nrank, size = map(int, sys.argv[1:3])\n"
+        text = f"{start}folder = {str(tmp_path / 'store')!r}\n{textwrap.dedent(program)}"
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", text, str(rank), str(size)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in range(size)
+        ]
+        try:
+            outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        return [(process.returncode, output) for process, output in zip(processes, outputs)]
+
+    return run
+
+
+def succeeded(outcomes: Outcomes) -> bool:
+    assert [status for status, _ in outcomes] == [0] * len(outcomes), "\n".join(output for _, output in outcomes)
+    return True
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_collectives(ranks: Callable[..., Outcomes], size: int) -> None:
+    program = """
+        assert "mpi4py" not in sys.modules
+        with ps.Communicator(folder, rank, size) as comm:
+            assert (comm.rank, comm.size) == (rank, size)
+            assert "UCX 1." in comm.report(), comm.report()
+            everyone = np.arange(size)
+            for count in (1, 1000, 200_000):
+                mine, result = np.full(count, rank, dtype="f4"), np.empty(count, dtype="f4")
+                comm.Allreduce(mine, result)
+                assert (result == everyone.sum()).all()
+                work = comm.Iallreduce(None, mine, "max")
+                work.wait()
+                assert (mine == size - 1).all()
+                comm.Reduce(np.full(count, rank), result64 := np.empty(count, dtype=int), "sum", size - 1)
+                assert rank < size - 1 or (result64 == everyone.sum()).all()
+                whole = np.empty((size, count))
+                comm.Allgather(np.full(count, rank, dtype="f8"), whole)
+                assert (whole == everyone[:, None]).all()
+                whole[:] = rank
+                comm.Ialltoall(whole, other := np.empty_like(whole)).wait()
+                assert (other == everyone[:, None]).all()
+                block = np.empty(count)
+                comm.Reduce_scatter_block(np.repeat(everyone, count).astype("f8"), block)
+                assert (block == size * rank).all()
+                root = size // 2
+                comm.Bcast(data := np.full(count, rank), root)
+                assert (data == root).all()
+                comm.Gather(data, gathered := np.zeros((size, count), dtype=int), root)
+                assert rank != root or (gathered == root).all()
+                comm.Scatter(np.repeat(everyone, count) if rank == root else None, data, root)
+                assert (data == rank).all()
+                comm.Scan(np.ones(count), scanned := np.empty(count))
+                assert (scanned == rank + 1).all()
+                scanned[:] = 0
+                comm.Exscan(np.ones(count), scanned)
+                assert (scanned == rank).all()
+            comm.Barrier()
+            comm.Ibarrier().wait()
+        assert "mpi4py" not in sys.modules
+    """
+    assert succeeded(ranks(size, program))
+
+
+def test_messages(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        comm = ps.Communicator(folder, rank, size)
+        sends = [comm.Isend(np.full(n, rank), (rank + 1) % size, tag) for tag, n in enumerate((1, 100_000))]
+        for tag in (1, 0):
+            received = np.zeros(200_000, dtype=int)
+            work = comm.Recv(received, tag=tag)
+            count = work.size_bytes // 8
+            assert (work.source, count) == ((rank - 1) % size, (1, 100_000)[tag])
+            assert (received[:count] == work.source).all()
+        for work in sends:
+            work.wait()
+        comm.Barrier()
+    """
+    assert succeeded(ranks(3, program))
+
+
+def test_splits(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        comm = ps.Communicator(folder, rank, size)
+        for _ in range(2):
+            part = comm.split(rank % 2, key=-rank)
+            assert part.size == (2 if rank % 2 == 0 else 1)
+            part.Allreduce(np.array([rank]), result := np.array([0]))
+            assert result[0] == (2 if rank % 2 == 0 else 1)
+            assert part.rank == (1 if rank == 0 else 0)
+        assert (comm.split(None if rank == 1 else 7) is None) == (rank == 1)
+    """
+    assert succeeded(ranks(3, program))
+
+
+def test_wrong_arguments_fail_on_all(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        comm = ps.Communicator(folder, rank, size)
+        def code_of(call):
+            try:
+                call()
+            except ps.Error as error:
+                return error.code
+        wrong = np.array(["text"]) if rank == 1 else np.ones(3)
+        assert code_of(lambda: comm.Allreduce(wrong, np.ones(3))) == ("invalid_argument" if rank == 1 else "peer_failed")
+        assert code_of(lambda: comm.Allreduce(np.ones(3 + rank), np.ones(3 + rank))) in ("mismatch", "peer_failed")
+        assert code_of(lambda: comm.Send(np.ones(1), size)) == "invalid_argument"
+        comm.Allreduce(None, value := np.ones(1))
+        assert value[0] == size
+        comm.free()
+        comm.free()
+        assert code_of(comm.Barrier) == "invalid_argument"
+        assert code_of(lambda: ps.Communicator(folder, size, size)) == "invalid_argument"
+    """
+    assert succeeded(ranks(3, program))
+
+
+def test_a_killed_rank_is_named(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        import os, signal
+        comm = ps.Communicator(folder, rank, size)
+        comm.Barrier()
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        for call in (lambda: [comm.Allreduce(None, np.ones(10)) for _ in range(10**6)], lambda: comm.Recv(np.ones(1), 1)):
+            try:
+                call()
+                sys.exit("no error")
+            except ps.Error as error:
+                assert (error.code, error.rank) == ("peer_failed", 1), error
+    """
+    outcomes = ranks(3, program)
+    assert [status for status, _ in outcomes] == [0, -9, 0], outcomes
+
+
+def test_a_rank_that_does_not_come_is_named(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        if rank != 1:
+            try:
+                ps.Communicator(folder, rank, size, timeout=1)
+                sys.exit("no error")
+            except ps.Error as error:
+                assert error.code == "timed_out" and "rank 1 of 3 did not come within 1 s" in str(error), error
+    """
+    assert succeeded(ranks(3, program))
+
+
+def test_an_operation_times_out(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        comm = ps.Communicator(folder, rank, size, timeout=1)
+        try:
+            if rank == 0:
+                comm.Recv(np.ones(1), 1)
+            else:
+                comm.Barrier()
+            sys.exit("no error")
+        except ps.Error as error:
+            assert error.code in ("timed_out", "peer_failed"), error
+    """
+    assert succeeded(ranks(2, program))
+
+
+def test_a_failure_before_joining_is_told_to_all(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        try:
+            ps.Communicator(folder, rank, size, progress_cores=-2 if rank == 1 else 0)
+            sys.exit("no error")
+        except ps.Error as error:
+            assert error.code == ("invalid_argument" if rank == 1 else "peer_failed"), error
+            assert "progress_cores is -2" in str(error), error
+    """
+    assert succeeded(ranks(3, program))
+
+
+def test_two_versions_in_one_job_are_told_to_all(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        from penstock import _penstock
+        if rank == 1:
+            _penstock.__version__ = "0.0.1"
+        try:
+            ps.Communicator(folder, rank, size)
+            sys.exit("no error")
+        except ps.Error as error:
+            assert error.code == "peer_failed" and "install one version for all" in str(error), error
+    """
+    assert succeeded(ranks(3, program))
+
+
+# -- the store in a folder --------------------------------------------------------------------------------------------
+
+
+def test_sums_of_a_file_store_are_taken_once(tmp_path: Path) -> None:
+    sums: list[int] = []
+
+    def add() -> None:
+        store = FileStore(tmp_path)
+        sums.extend(store.add("a/number", 1) for _ in range(20))
+
+    threads = [threading.Thread(target=add) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(sums) == list(range(1, 101))
+    assert FileStore(tmp_path).add("a/number", 0) == 100
+    assert FileStore(tmp_path).add("another", 0) == 0
+
+
+def test_values_of_a_file_store(tmp_path: Path) -> None:
+    store = PrefixStore("part", FileStore(tmp_path / "new" / "folder"))
+    with pytest.raises(TimeoutError):
+        store.wait(["key"], timedelta(milliseconds=10))
+    writer = threading.Timer(0.05, lambda: store.set("key", b"\0value"))
+    writer.start()
+    store.wait(["key"], timedelta(minutes=5))
+    assert store.get("key") == b"\0value"
+    writer.join()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ps.Error, match="cannot be made") as caught:
+        ps.Communicator(tmp_path / "file", 0, 1)
+    assert caught.value.code == "io"

@@ -1,0 +1,187 @@
+"""Programs that torchrun starts: no MPI, but UCX."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess]
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / "build/torch-env/bin/python"
+EXAMPLE = ROOT / "examples/python/train_transformer.py"
+RANKS = 3
+ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
+
+
+def torchrun(run: Run, *arguments: object, ranks: int = RANKS, **environment: str) -> subprocess.CompletedProcess:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks)
+    return run(PYTHON, *launcher, *arguments, **environment)
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(
+        "import os, signal, sys, time\n"
+        "from datetime import timedelta\n"
+        "import torch\nimport torch.distributed as dist\nimport penstock.torch\n"
+        "def say(text):\n"  # in one piece, unlike print
+        "    sys.stdout.write(text + '\\n')\n" + text
+    )
+    return path
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3] if ALL else [RANKS])
+def test_the_tests_of_the_backend_pass(run: Run, ranks: int) -> None:
+    done = torchrun(run, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests/pytorch", ranks=ranks)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    assert len(re.findall(r"^\d+ passed", done.stdout, re.M)) == ranks
+
+
+def test_mpi_is_not_touched(run: Run, tmp_path: Path) -> None:
+    script = program(
+        tmp_path / "program.py",
+        "dist.init_process_group('penstock')\n"
+        "tensor = torch.ones(4)\n"
+        "dist.all_reduce(tensor)\n"
+        "assert tensor[0] == dist.get_world_size()\n"
+        "assert 'mpi4py' not in sys.modules\n"
+        "assert 'UCX 1.' in dist.group.WORLD.report(), dist.group.WORLD.report()\n"
+        "dist.destroy_process_group()\n",
+    )
+    done = torchrun(run, script)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_example_finds_the_losses_of_gloo(run: Run) -> None:
+    losses = re.compile(r"^step (\d+): loss ([\d.]+)$", re.M)
+    found = []
+    for backend in ("penstock", "gloo"):
+        done = torchrun(run, EXAMPLE, "--backend", backend, "--steps", "21", ranks=2)
+        assert done.returncode == 0, done.stderr
+        found.append([float(loss) for _, loss in losses.findall(done.stdout)])
+    assert len(found[0]) == 3
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+def test_groups_and_the_default_group_can_be_made_again(run: Run, tmp_path: Path) -> None:
+    script = program(
+        tmp_path / "program.py",
+        "for _ in range(3):\n"
+        "    dist.init_process_group('penstock')\n"
+        "    rank = dist.get_rank()\n"
+        "    for members in ([0, 2], [1, 2], [0, 1, 2], [1]):\n"
+        "        group = dist.new_group(members)\n"
+        "        if rank in members:\n"
+        "            tensor = torch.tensor([float(rank)])\n"
+        "            dist.all_reduce(tensor, group=group)\n"
+        "            assert tensor.item() == sum(members)\n"
+        "    dist.destroy_process_group()\n",
+    )
+    done = torchrun(run, script)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_killed_rank_is_named_on_all_others(run: Run, tmp_path: Path) -> None:
+    """torchrun ends the others when a rank ends, so they write what they were told at once."""
+    script = program(
+        tmp_path / "program.py",
+        "dist.init_process_group('penstock')\n"
+        "rank = dist.get_rank()\n"
+        "dist.barrier()\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "if rank == 1:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def told(name, call):\n"
+        "    try:\n"
+        "        call()\n"
+        "    except penstock.Error as error:\n"
+        f"        with open({str(tmp_path)!r} + f'/{{rank}} {{name}}', 'w') as file:\n"
+        "            file.write(f'{error.code} {error.rank}')\n"
+        "def reduce_until_told():\n"
+        "    while True:\n"
+        "        dist.all_reduce(torch.ones(1000))\n"
+        "told('reduction', reduce_until_told)\n"
+        "told('next', lambda: dist.all_reduce(torch.ones(1000)))\n"
+        "told('message', lambda: dist.recv(torch.empty(1), 1))\n"
+        "sys.exit(1)\n",
+    )
+    done = torchrun(run, script)
+    assert done.returncode != 0
+    expected = {f"{rank} {name}": "peer_failed 1" for rank in (0, 2) for name in ("reduction", "next", "message")}
+    assert {path.name: path.read_text() for path in tmp_path.glob("[0-9] *")} == expected, done.stderr
+
+
+def test_a_late_rank_is_named_after_the_timeout(run: Run, tmp_path: Path) -> None:
+    script = program(
+        tmp_path / "program.py",
+        "rank = int(os.environ['RANK'])\n"
+        "dist.init_process_group('gloo')\n"
+        "if rank != 1:\n"
+        "    try:\n"
+        "        dist.new_group(backend='penstock', timeout=timedelta(seconds=2))\n"
+        "    except penstock.Error as error:\n"
+        "        say(f'rank {rank}: {error.code}: {error.message}')\n"
+        "dist.barrier()\n",
+    )
+    done = torchrun(run, script)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 2):
+        assert f"rank {rank}: timed_out: a communicator cannot be made: rank 1 of 3 did not come" in done.stdout
+
+
+def test_a_default_group_of_another_backend(run: Run, tmp_path: Path) -> None:
+    """Over MPI the ranks of its members are not known."""
+    script = program(
+        tmp_path / "program.py",
+        "dist.init_process_group('gloo')\n"
+        "try:\n"
+        "    group = dist.new_group(backend='penstock')\n"
+        "    tensor = torch.ones(4)\n"
+        "    dist.all_reduce(tensor, group=group)\n"
+        "    say(f'sum {int(tensor[0])}')\n"
+        "except penstock.Error as error:\n"
+        "    say(error.code + ' ' + str('the default group has another backend' in error.message))\n",
+    )
+    assert torchrun(run, script, ranks=2).stdout.split("\n")[:2] == ["sum 2", "sum 2"]
+    assert run(PYTHON, script, ranks=2).stdout.split("\n")[:2] == ["unsupported True", "unsupported True"]
+
+
+def test_no_ucx_on_one_rank_is_an_error_on_all(run: Run, tmp_path: Path) -> None:
+    script = program(
+        tmp_path / "program.py",
+        "rank = int(os.environ['RANK'])\n"
+        "if rank == 2:\n"
+        "    os.environ['PENSTOCK_UCX_LIBRARY'] = '/nowhere/libucp.so.0'\n"
+        "try:\n"
+        "    dist.init_process_group('penstock')\n"
+        "except penstock.Error as error:\n"
+        "    say(f'rank {rank}: {error.code} {error.rank}: {error.message}')\n",
+    )
+    script.write_text(
+        script.read_text().replace("import penstock.torch\n", "", 1).replace("try:", "import penstock.torch\ntry:")
+    )
+    done = torchrun(run, script)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        assert (
+            f"rank {rank}: peer_failed 2: a communicator cannot be made: rank 2: PENSTOCK_UCX_LIBRARY is" in done.stdout
+        )
+    assert "rank 2: unsupported -1: PENSTOCK_UCX_LIBRARY is /nowhere/libucp.so.0, which cannot be opened" in done.stdout
+
+
+def test_ucx_can_be_chosen_under_mpiexec(run: Run, tmp_path: Path) -> None:
+    script = program(
+        tmp_path / "program.py",
+        "dist.init_process_group('penstock', pg_options=penstock.torch.Options(transport='ucx'))\n"
+        "tensor = torch.ones(4)\n"
+        "dist.all_reduce(tensor)\n"
+        "assert tensor[0] == 2\n"
+        "assert 'UCX 1.' in dist.group.WORLD.report(), dist.group.WORLD.report()\n"
+        "dist.destroy_process_group()\n",
+    )
+    done = run(PYTHON, script, ranks=2)
+    assert done.returncode == 0, done.stderr
