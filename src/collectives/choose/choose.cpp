@@ -247,7 +247,6 @@ Default choose_default(const Team& team, const Collective& collective) {
   // All ranks need all data of an allreduce, so one round pays even if it takes messages. Others use flags only.
   const std::uint64_t most_published_bytes = collective.kind == CollectiveKind::allreduce ? 8 << 10 : kFlaggedBytes;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
-  constexpr std::size_t kLeastCombinedEdges = 4;  // each message up or down costs part of what a message between costs
   constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, claiming tasks costs more than it gains
   constexpr std::uint64_t kLeastStagedBytes = 16 << 10;
   constexpr std::uint64_t kCachedBytes = 16 << 20;  // received by all ranks together: fits in a last-level cache
@@ -370,16 +369,7 @@ Default choose_default(const Team& team, const Collective& collective) {
     case CollectiveKind::alltoallv:
     case CollectiveKind::alltoallw: return {"pairwise", "each rank knows its own counts only"};
     case CollectiveKind::neighbor_allgather:
-    case CollectiveKind::neighbor_alltoall: {
-      if (!is_hierarchy) return {"direct", "every block goes straight to its neighbour"};
-      const collectives::Crossing crossing = collectives::crossing_of(team, *collective.graph);
-      // A combined message must be about as cheap as an empty one, and stand for several.
-      const bool saves_messages = crossing.edges >= kLeastCombinedEdges * crossing.node_pairs;
-      if (crossing.node_pairs > 0 && saves_messages && bytes * crossing.edges <= kLatencyBytes * crossing.node_pairs)
-        return {"combined", std::to_string(crossing.edges) + " edges between " + std::to_string(crossing.node_pairs) +
-                                " pairs of nodes, at most " + kib(kLatencyBytes) + " each"};
-      return {"direct", "few edges between any two nodes, or more than " + kib(kLatencyBytes) + " along them"};
-    }
+    case CollectiveKind::neighbor_alltoall:
     case CollectiveKind::neighbor_allgatherv:
     case CollectiveKind::neighbor_alltoallv:
     case CollectiveKind::neighbor_alltoallw: return {"direct", "every block goes straight to its neighbour"};

@@ -16,12 +16,6 @@ Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Col
 Plan neighbor_direct(const std::string& algorithm, const Team& team, const Collective& collective);
 /// neighbor_allgather and neighbor_alltoall.
 Plan neighbor_combined(const std::string& algorithm, const Team& team, const Collective& collective);
-/// The edges between ranks of different nodes, and the ordered pairs of nodes that have any.
-struct Crossing {
-  std::size_t edges = 0;
-  std::size_t node_pairs = 0;
-};
-Crossing crossing_of(const Team& team, const Graph& graph);
 
 /// reduce_scatter and reduce_scatter_block.
 Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Collective& collective);

@@ -244,18 +244,4 @@ Plan neighbor_combined(const std::string& algorithm, const Team& team, const Col
   return Combined(algorithm, team, collective).plan();
 }
 
-Crossing crossing_of(const Team& team, const Graph& graph) {
-  Crossing crossing;
-  std::set<std::pair<int, int>> pairs;
-  for (int rank = 0; rank < team.size(); ++rank)
-    for (const Neighbor& to : graph.destinations(rank)) {
-      if (to.rank == Neighbor::kNone || team.same_node(rank, to.rank)) continue;
-      ++crossing.edges;
-      pairs.emplace(team.node_of_rank[static_cast<std::size_t>(rank)],
-                    team.node_of_rank[static_cast<std::size_t>(to.rank)]);
-    }
-  crossing.node_pairs = pairs.size();
-  return crossing;
-}
-
 }  // namespace penstock::collectives
