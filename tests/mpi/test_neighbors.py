@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from forms import FORMS, call
 from mpi4py import MPI
 
 WORLD = MPI.COMM_WORLD
-CASES = 12
+CASES = 12 if os.environ.get("PENSTOCK_TEST_ALL") == "1" else 4
 
 
 def random_graph(rng: np.random.Generator) -> Any:
