@@ -480,7 +480,6 @@ def preload(options: Options) -> Result:
     log = log_of("preload")
     if reason := build("release", log):
         return Result.failure(reason)
-    os.environ["PENSTOCK_TEST_ALL"] = "1" if options.all else "0"
     return pytest(log, ROOT / "tests/preload")
 
 
@@ -562,6 +561,7 @@ def main() -> int:
     chosen = [known for known in SUITES if known.name in arguments.suites or not arguments.suites]
     if options.quick and not arguments.suites:
         chosen = [known for known in chosen if known.quick]
+    os.environ["PENSTOCK_TEST_ALL"] = "1" if options.all else "0"  # of all suites
     LOGS.mkdir(parents=True, exist_ok=True)
     with Timed() as clock:
         if any(known.name not in WITHOUT_BUILD for known in chosen):
