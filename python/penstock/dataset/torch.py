@@ -18,7 +18,7 @@ class DataLoader:
 
     It has the protocol of torchdata's ``StatefulDataLoader``: :meth:`state_dict` after any batch, :meth:`load_state_dict`
     before an iteration, which then continues with the next batch. Unlike there, the state holds for any number of ranks,
-    threads and any batch size, and there are no worker processes.
+    threads and any batch size, and images are decoded by threads.
 
     Parameters
     ----------
