@@ -17,6 +17,8 @@
 #include "comm/state.hpp"
 #include "comm/workers.hpp"
 #include "engine/node.hpp"
+#include "penstock/choice_by_cost.hpp"
+#include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
 
@@ -37,10 +39,19 @@ struct RankInfo {
   std::uint8_t tunes;  ///< asks for a tuning table
   std::uint8_t debug;
   std::uint8_t native;
+  std::int16_t network;  ///< its place in network_classes(); negative: unknown
   std::int32_t domain;
   std::uint64_t plan_cache_bytes;
   WorkerInfo worker;
 };
+
+/// -1 for an empty name.
+std::int16_t network_named(const std::string& name) {
+  if (name.empty()) return -1;
+  static_cast<void>(machine_with(name));  // refuses an unknown one
+  const auto row = std::ranges::find(network_classes(), name, &NetworkClass::name);
+  return static_cast<std::int16_t>(row - network_classes().begin());
+}
 
 RankInfo info_of(const engine::NodeSetup& setup, std::size_t rank) {
   RankInfo info;
@@ -118,6 +129,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     mine.native = wanted.native ? 1 : 0;
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
+    mine.network = network_named(wanted.network);
     const engine::CpuSet bound = engine::cpus_of_process(::getpid());
     mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
     mine.domain = local_domain(bound);
@@ -134,6 +146,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, info.plan_cache_bytes);
   }
   const bool tunes = info_of(*setup, 0).tunes != 0;
+  const std::int16_t network = info_of(*setup, 0).network;
   const std::optional<WorkerDecision> decision = workers_of_all->decide(worker_infos);
   setup->exchange_results(decision ? std::as_bytes(std::span(&*decision, 1)) : ConstBytes{});
   const auto end = [run = std::move(link.end)](State* state) noexcept {
@@ -168,6 +181,9 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.team = engine->team();
     facts.graph = std::move(graph);
     facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
+    if (network >= 0)
+      facts.team.by_cost = std::make_shared<const ChoiceByCost>(
+          facts.team, Machine{.network = network_classes()[static_cast<std::size_t>(network)].network, .node = {}});
     if (!tunes) make_state();
   });
   if (tunes)
