@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/parts/group.hpp"
 #include "comm/domains.hpp"
+#include "comm/machine.hpp"
 #include "comm/state.hpp"
 #include "comm/workers.hpp"
 #include "engine/node.hpp"
@@ -39,15 +41,18 @@ struct RankInfo {
   std::uint8_t tunes;  ///< asks for a tuning table
   std::uint8_t debug;
   std::uint8_t native;
-  std::int16_t network;  ///< its place in network_classes(); negative: unknown
+  std::int16_t network;  ///< its place in network_classes(), or one of the constants below
   std::int32_t domain;
   std::uint64_t plan_cache_bytes;
   WorkerInfo worker;
 };
 
-/// -1 for an empty name.
+constexpr std::int16_t kUnknownNetwork = -1;
+constexpr std::int16_t kMeasuredNetwork = -2;
+
 std::int16_t network_named(const std::string& name) {
-  if (name.empty()) return -1;
+  if (name.empty()) return kUnknownNetwork;
+  if (name == "measured") return kMeasuredNetwork;
   static_cast<void>(machine_with(name));  // refuses an unknown one
   const auto row = std::ranges::find(network_classes(), name, &NetworkClass::name);
   return static_cast<std::int16_t>(row - network_classes().begin());
@@ -166,6 +171,8 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
           std::make_shared<NativeRuns>(std::move(native), mine.worker.any_thread != 0, settings.progress_threads > 0);
     state = {new State(std::move(engine), std::move(runs), std::move(make_link), std::move(facts)), end};
   };
+  // On one node nothing is chosen by cost.
+  const auto measures = [&] { return network == kMeasuredNetwork && collectives::node_count(facts.team) > 1; };
   all_or_none(transport, [&] {
     Workers workers = workers_of_all->reach(worker_infos, [&](std::size_t rank) {
       WorkerDecision told{};
@@ -184,8 +191,14 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     if (network >= 0)
       facts.team.by_cost = std::make_shared<const ChoiceByCost>(
           facts.team, Machine{.network = network_classes()[static_cast<std::size_t>(network)].network, .node = {}});
-    if (!tunes) make_state();
+    if (!tunes && !measures()) make_state();
   });
+  if (measures())
+    all_or_none(transport, [&] {
+      const Machine machine = measured_machine(*engine, facts, false).machine;
+      facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, machine);
+      if (!tunes) make_state();
+    });
   if (tunes)
     all_or_none(transport, [&] {
       read_tuning(*engine, facts, table);
