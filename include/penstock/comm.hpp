@@ -134,8 +134,8 @@ class PENSTOCK_API Comm {
   bool any_thread() const;
 
   /// The costs between and inside the nodes of this communicator: those that an earlier job of this user kept for such
-  /// hosts, MPI and team (option machine_folder), or else measured now, in about a second. Collective, blocking, equal on
-  /// all ranks: rank 0's count. `again`, equal on all ranks: measures in any case. Nothing else may be in flight.
+  /// hosts, MPI and team (option machine_folder), or else measured now, in about a second. Collective, blocking, equal
+  /// on all ranks: rank 0's count. `again`, equal on all ranks: measures in any case. Nothing else may be in flight.
   MeasuredMachine machine(bool again = false);
 
   /// The key that a part of a tuning table needs to be used here: one JSON object, see to_json(TuningKey).

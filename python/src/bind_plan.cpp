@@ -98,17 +98,17 @@ std::map<std::string, double> terms_of(const Cost& cost) {
   return terms;
 }
 
-std::vector<Ranked> rank_rows(Collective collective, const std::vector<std::int32_t>& nodes,
-                              const std::string& network, bool by_cost) {
+std::vector<Ranked> rank_rows(Collective collective, const std::vector<std::int32_t>& nodes, const std::string& network,
+                              bool by_cost) {
   const Machine machine = machine_with(network);
   (void)choose(team(0, nodes, 0), collective);  // refuses wrong arguments, which no row fits
   std::vector<Ranked> ranked;
   for (const Algorithm& row : algorithms()) {
     collective.algorithm = row.name;
     if (!can_run(row, team(0, nodes, 0), collective)) continue;
-    const std::optional<Cost> cost =
-        by_cost ? row.seconds_by_term(team(0, nodes, 0), collective, machine)
-                : simulated_cost(plan_all(collective, nodes, 0), team(0, nodes, 0), machine);
+    const std::optional<Cost> cost = by_cost
+                                         ? row.seconds_by_term(team(0, nodes, 0), collective, machine)
+                                         : simulated_cost(plan_all(collective, nodes, 0), team(0, nodes, 0), machine);
     if (cost) ranked.emplace_back(row.name, cost->seconds, terms_of(*cost));
   }
   std::ranges::stable_sort(ranked, {}, [](const Ranked& each) { return std::get<1>(each); });

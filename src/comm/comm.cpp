@@ -139,9 +139,7 @@ void Comm::agree(const std::function<void()>& action) {
   throw Error(ErrorCode::peer_failed, text.data(), first_rank);
 }
 
-MeasuredMachine Comm::machine(bool again) {
-  return comm::measured_machine(state_->engine(), state_->facts(), again);
-}
+MeasuredMachine Comm::machine(bool again) { return comm::measured_machine(state_->engine(), state_->facts(), again); }
 std::string Comm::tuning_key() const { return to_json(state_->facts().tuning_key()); }
 std::string Comm::explain(const Collective& collective) const { return state_->planner().explain(collective); }
 std::string Comm::report() const { return state_->report(); }

@@ -47,8 +47,10 @@ struct Parameter {
   const char* name;
   double* (*of)(Machine& machine);
 };
-#define PENSTOCK_SECONDS(part, name) \
-  Parameter { #name, [](Machine& machine) { return &machine.part.name; } }
+#define PENSTOCK_SECONDS(part, name)                            \
+  Parameter {                                                   \
+#name, [](Machine & machine) { return &machine.part.name; } \
+  }
 constexpr std::array kSeconds = {
     PENSTOCK_SECONDS(network, latency_seconds),
     PENSTOCK_SECONDS(network, overhead_seconds),
@@ -154,7 +156,8 @@ Plan plan_of(const Trial& trial, int self, int size) {
 std::vector<Trial> trials_of(const Parties& parties) {
   std::vector<Trial> trials;
   // Twice, with more and fewer messages: the difference has no start and no end of an operation.
-  const auto add = [&](Trial::What what, const std::vector<std::pair<int, int>>& pairs, std::uint64_t bytes, int fewer) {
+  const auto add = [&](Trial::What what, const std::vector<std::pair<int, int>>& pairs, std::uint64_t bytes,
+                       int fewer) {
     trials.push_back({what, pairs, bytes, fewer});
     trials.push_back({what, pairs, bytes, 3 * fewer});
   };
@@ -259,8 +262,8 @@ void between_nodes(const Found& found, const Parties& parties, Machine::Network&
   network.process_seconds_per_byte = least_positive(longer / static_cast<double>(kMiB), 1e-12);
   network.seconds_per_byte = network.process_seconds_per_byte;
   if (parties.between.size() > 1) {
-    const double all = found.of(Trial::What::bounce, parties.between, 2 * kMiB) -
-                       found.of(Trial::What::bounce, parties.between, kMiB);
+    const double all =
+        found.of(Trial::What::bounce, parties.between, 2 * kMiB) - found.of(Trial::What::bounce, parties.between, kMiB);
     const double per_byte = all / static_cast<double>(kMiB * parties.between.size());
     network.seconds_per_byte = std::clamp(per_byte, 1e-12, network.process_seconds_per_byte);
   }
@@ -299,7 +302,8 @@ double seconds_of(const std::function<void()>& work, int count) {
 
 /// What one core does alone.
 void on_a_core(Machine::Node& node) {
-  if (const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) node.cache_bytes = static_cast<std::uint64_t>(bytes);
+  if (const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0)
+    node.cache_bytes = static_cast<std::uint64_t>(bytes);
   std::set<int> cores;
   for (const engine::Cpu& cpu : engine::topology().cpus) cores.insert(cpu.core);
   node.cores = std::max(1, static_cast<int>(cores.size()));
@@ -308,8 +312,8 @@ void on_a_core(Machine::Node& node) {
   std::vector<std::byte> to(far, std::byte{2});
   const std::size_t near = kMiB / 16;
   const Arithmetic arithmetic{.dtype = DType::float32};
-  const double combine = seconds_of(
-      [&] { kernels::reduce(arithmetic, ConstBytes(from).first(near), Bytes(to).first(near)); }, 100);
+  const double combine =
+      seconds_of([&] { kernels::reduce(arithmetic, ConstBytes(from).first(near), Bytes(to).first(near)); }, 100);
   const double near_copy = seconds_of([&] { std::memcpy(to.data(), from.data(), near); }, 100);
   const double far_copy = seconds_of([&] { std::memcpy(to.data(), from.data(), far); }, 1);
   node.combine_seconds_per_byte = combine / static_cast<double>(near);

@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kGain = 0.9;              // costs are exact to a tenth
+constexpr double kGain = 0.9;                // costs are exact to a tenth
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
 
 bool has_choice(CollectiveKind kind) {
@@ -25,8 +25,8 @@ bool has_choice(CollectiveKind kind) {
          kind == CollectiveKind::allgather;
 }
 
-/// Compositions over two levels. What algorithms among all ranks of many nodes cost takes too long to find; of allgather
-/// there are no others.
+/// Compositions over two levels. What algorithms among all ranks of many nodes cost takes too long to find; of
+/// allgather there are no others.
 bool is_candidate(const Algorithm& row) {
   return row.kind == CollectiveKind::allgather || collectives::levels_row(row.name) != nullptr ||
          row.name.starts_with("leader_") || row.name == "multi_leader";
@@ -139,8 +139,7 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   std::string reason = "least cost on this network: " + microseconds(best_row->seconds);
   const auto next =
       std::ranges::find_if(candidates, [&](const Candidate& each) { return each.algorithm != best_row->algorithm; });
-  if (next != candidates.end())
-    reason += "; " + std::string(next->algorithm->name) + " " + microseconds(next->seconds);
+  if (next != candidates.end()) reason += "; " + std::string(next->algorithm->name) + " " + microseconds(next->seconds);
   return {best_row->algorithm, std::move(reason), std::move(candidates)};
 }
 

@@ -38,8 +38,8 @@ std::optional<Time> few_ranks(const Call& call);
 template <class Time>
 std::optional<Time> all_ranks(const Call& call);
 
-/// Rows in which all nodes do the same: plans and simulates the ranks of one node, for nodes of equal size. On one node,
-/// and with few steps, as all_ranks().
+/// Rows in which all nodes do the same: plans and simulates the ranks of one node, for nodes of equal size. On one
+/// node, and with few steps, as all_ranks().
 template <class Time>
 std::optional<Time> alike_nodes(const Call& call);
 /// The same, if nodes of several ranks are not alike: they drift apart. Those as all_ranks().

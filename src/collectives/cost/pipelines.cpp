@@ -163,11 +163,11 @@ class Pipeline {
     bool is_ready = false;         // the node's own sum, by tasks, or of a single rank
     bool is_combining = false;
     bool is_sent = false;
-    std::uint32_t arrived = 0;  // of a batch: segments on the way down
-    std::vector<Time> freed{};                             // by place
-    Time last_byte_up{};                                   // at the link of the node above
-    Time last_byte_down{};                                 // at the link of the node
-    std::vector<Time> handed_in{};                         // on the way down, to each child inside
+    std::uint32_t arrived = 0;      // of a batch: segments on the way down
+    std::vector<Time> freed{};      // by place
+    Time last_byte_up{};            // at the link of the node above
+    Time last_byte_down{};          // at the link of the node
+    std::vector<Time> handed_in{};  // on the way down, to each child inside
     std::vector<Parked> parked{};
   };
 
@@ -212,8 +212,7 @@ class Pipeline {
   void follow(const std::vector<int>& node, Inner& inner) {
     std::vector<Series> sums(node.size(), Series(segments_));
     std::vector<std::vector<Series>> combined(node.size());
-    for (std::size_t i = 0; i < node.size(); ++i)
-      combined[i].assign(inner.shape.children[i].size(), Series(segments_));
+    for (std::size_t i = 0; i < node.size(); ++i) combined[i].assign(inner.shape.children[i].size(), Series(segments_));
     Clocks<Time> clocks = clocks_;
     for (std::uint32_t s = 0; s < segments_; ++s)
       for (std::size_t i = inner.shape.order.size(); i-- > 1;) {
@@ -458,8 +457,8 @@ class Pipeline {
 };
 
 template <class Time, class Run>
-std::optional<Time> of_segments(std::uint32_t segments, std::uint32_t per_batch, std::uint32_t nodes, std::uint32_t cores,
-                 const Run& run) {
+std::optional<Time> of_segments(std::uint32_t segments, std::uint32_t per_batch, std::uint32_t nodes,
+                                std::uint32_t cores, const Run& run) {
   const std::uint32_t most = std::clamp(kFollowedMessages / nodes, kLeastFollowedSegments, kFollowedSegments);
   // Tasks wait only once all cores of a node have some.
   const std::uint32_t followed = std::max({most, kFollowedBatches * per_batch, 3 * cores * per_batch});
@@ -476,8 +475,8 @@ Ways ways_of(CollectiveKind kind) {
 }
 
 template <class Time>
-std::optional<Time> along(const Call& call, const std::vector<std::vector<int>>& nodes, const std::vector<Shape>& between,
-           bool by_tasks) {
+std::optional<Time> along(const Call& call, const std::vector<std::vector<int>>& nodes,
+                          const std::vector<Shape>& between, bool by_tasks) {
   const std::uint32_t segments = Segments(call.collective).count();
   const CollectiveKind kind = call.collective.kind;
   const std::uint32_t per_batch = by_tasks ? segments_per_batch(kind, segments) : 1;

@@ -93,12 +93,12 @@ std::vector<Case> cases() {
 // The contract: each cost that a row gives agrees with the simulation of all its plans within a tenth.
 TEST(Costs, AgreeWithTheSimulationOfTheirPlans) {
   const std::vector<std::string> networks =
-      all() ? std::vector<std::string>{"tcp-1g", "tcp-10g", "tcp-25g", "rdma-100g", "rdma-200g", "slingshot", "omni-path"}
-            : std::vector<std::string>{"tcp-1g", "slingshot"};
-  const std::vector<std::uint64_t> lengths = all()
-                                                 ? std::vector<std::uint64_t>{8, 1024, 16384, 65536, 200'000, 1 << 20,
-                                                                              4 << 20, 16 << 20}
-                                                 : std::vector<std::uint64_t>{8, 16384, 200'000, 1 << 20};
+      all()
+          ? std::vector<std::string>{"tcp-1g", "tcp-10g", "tcp-25g", "rdma-100g", "rdma-200g", "slingshot", "omni-path"}
+          : std::vector<std::string>{"tcp-1g", "slingshot"};
+  const std::vector<std::uint64_t> lengths =
+      all() ? std::vector<std::uint64_t>{8, 1024, 16384, 65536, 200'000, 1 << 20, 4 << 20, 16 << 20}
+            : std::vector<std::uint64_t>{8, 16384, 200'000, 1 << 20};
   std::map<std::string, int> points;
   for (const Case& each : cases())
     for (const std::string& network : networks)

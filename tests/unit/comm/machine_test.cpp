@@ -82,9 +82,10 @@ void expect_sound(const Machine& machine) {
 }
 
 TEST_F(MeasuringMachines, BetweenNodesAndInsideThem) {
-  for (const auto& [nodes, has_network, has_node] :
-       {std::tuple{std::vector<std::int32_t>{0, 0, 1, 1}, true, true}, {std::vector<std::int32_t>{0, 1, 2}, true, false},
-        {std::vector<std::int32_t>{0, 0, 0}, false, true}, {std::vector<std::int32_t>{0}, false, false}}) {
+  for (const auto& [nodes, has_network, has_node] : {std::tuple{std::vector<std::int32_t>{0, 0, 1, 1}, true, true},
+                                                     {std::vector<std::int32_t>{0, 1, 2}, true, false},
+                                                     {std::vector<std::int32_t>{0, 0, 0}, false, true},
+                                                     {std::vector<std::int32_t>{0}, false, false}}) {
     const auto found = measure(nodes, true);
     EXPECT_EQ(found[0].source, "measured now");
     EXPECT_EQ(found[0].has_network, has_network);
