@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "collectives/cost/costs.hpp"
+#include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
 #include "plan/alike_nodes.hpp"
+#include "plan/eager.hpp"
 
 namespace penstock::collectives::cost {
 namespace {
@@ -79,7 +81,9 @@ std::optional<Time> alike_ranks(const Call& call) {
 
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call) {
-  const bool are_alike = std::has_single_bit(static_cast<unsigned>(node_count(call.team)));
+  // With several segments nodes drift apart.
+  const bool are_alike = std::has_single_bit(static_cast<unsigned>(node_count(call.team))) &&
+                         block_bytes(call.collective) <= plan::kEagerBytes;
   return are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call);
 }
 

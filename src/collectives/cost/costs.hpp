@@ -45,7 +45,7 @@ std::optional<Time> alike_nodes(const Call& call);
 /// The same, if nodes of several ranks are not alike: they drift apart. Those as all_ranks().
 template <class Time>
 std::optional<Time> alike_ranks(const Call& call);
-/// The same for a power of two of nodes; other teams as all_ranks().
+/// The same for a power of two of nodes and short data; others as all_ranks().
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call);
 
