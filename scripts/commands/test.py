@@ -338,7 +338,7 @@ def nodes(_: Options) -> Result:
         result = Result()
         for mpi in MPIS:
             launch: list[str | Path] = [ROOT / "dev", "cluster", "run", "--ranks", NODE_RANKS, "--mpi", mpi]
-            result.add(mpi_tests(f"nodes-{mpi}", launch))
+            result.add(mpi_tests(f"nodes-{mpi}", launch, PENSTOCK_TEST_NODES="1"))
         result.add(pytest(log, ROOT / "tests/cluster"))
         return result
     finally:
