@@ -26,8 +26,8 @@ class Inbox final : public Mechanism {
   /// For a peer that has completed the operation, so that all its messages have come: a step that still waits for this
   /// peer, or kNone.
   StepId find_missing(const Operation& operation, int peer) const;
-  /// A step that waits for this peer and gets nothing, since the peer's plan has only so many messages for this rank; or
-  /// kNone.
+  /// A step that waits for this peer and gets nothing, since the peer's plan has only so many messages for this rank;
+  /// or kNone.
   StepId find_unpromised(const Operation& operation, int peer, std::uint64_t messages) const;
 
   void begin(Operation& operation) override;
