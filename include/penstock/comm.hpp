@@ -120,8 +120,8 @@ class PENSTOCK_API Comm {
                 std::uint64_t signature, Bytes scratch = {});
   /// An operation of another library in the place of the next operation, so that it can neither be started twice nor
   /// meet a plan: it fails on all ranks if their `signature` differs or a rank has failed. It is started once all ranks
-  /// have called, in the order of these calls, by whichever thread then waits for or tests any operation of this
-  /// process, unless only progress threads do. What its members throw fails it on this rank alone.
+  /// have called, in the order of these calls, by the next thread of this process that waits for or tests an operation.
+  /// What its members throw fails it on this rank alone.
   Request start_external(std::unique_ptr<ExternalOperation> operation, std::uint64_t signature);
   /// Takes part in the next operation by failing it on all ranks with this message. For a rank that cannot start it.
   void fail_next(const std::string& message) noexcept;
