@@ -12,7 +12,9 @@ from mpi4py import MPI
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "anywhere: costly, and the same wherever the ranks are; over nodes with --all only")
+    config.addinivalue_line(
+        "markers", "anywhere: costly, and the same wherever the ranks are; over nodes with --all only"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
