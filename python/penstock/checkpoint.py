@@ -151,7 +151,9 @@ class Checkpointer:
             raise Error(f"chunk_bytes is {chunk_bytes}; expected a multiple of 64 above 0")
         if run == "":
             raise Error("run is ''; expected the name of a blob, or None")
-        self._where = (url if run is None else f"{url}, run '{run}'") + ("" if burst_buffer is None else f" and {burst_buffer}")
+        self._where = (url if run is None else f"{url}, run '{run}'") + (
+            "" if burst_buffer is None else f" and {burst_buffer}"
+        )
         self._comm = _penstock_comm(comm)
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
         core = None if self._comm is None else self._comm._open()

@@ -81,7 +81,9 @@ def test_a_flipped_bit_is_found_and_the_step_before_restored(url, tmp_path):
     for step in (1, 2):
         with ps.Checkpointer(url, run="one") as ck:
             ck.save(step, {"a": np.full(100_000, step)})
-    newest = max((tmp_path / "store").glob("places/*/data/*"), key=lambda path: (path.stat().st_size > 800_000, path.name))
+    newest = max(
+        (tmp_path / "store").glob("places/*/data/*"), key=lambda path: (path.stat().st_size > 800_000, path.name)
+    )
     data = bytearray(newest.read_bytes())
     data[300_000] ^= 1
     os.chmod(newest, 0o600)
