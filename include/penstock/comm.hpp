@@ -57,6 +57,20 @@ class PENSTOCK_API Request {
   std::shared_ptr<Run> run_;
 };
 
+/// An operation that another library runs, such as a collective of MPI: see Comm::start_external. The communicator
+/// calls its members one at a time, and destroys it when it is complete or never starts.
+class PENSTOCK_API ExternalOperation {
+ public:
+  ExternalOperation() = default;
+  ExternalOperation(const ExternalOperation&) = delete;
+  ExternalOperation& operator=(const ExternalOperation&) = delete;
+  virtual ~ExternalOperation() = default;
+  /// Starts it. Never blocks.
+  virtual void start() = 0;
+  /// Makes progress. True if it is complete, then it is not called again.
+  virtual bool test() = 0;
+};
+
 class Persistent;
 
 /// Made from an MPI communicator by <penstock/mpi.hpp>. A handle: copies share the communicator. All ranks call its
@@ -114,6 +128,11 @@ class PENSTOCK_API Comm {
   /// all ranks. `scratch` is the plan's scratch memory, aligned to 64 bytes; empty: memory of the communicator.
   Request start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
                 std::uint64_t signature, Bytes scratch = {});
+  /// An operation of another library in the place of the next operation, so that it can neither be started twice nor
+  /// meet a plan: it fails on all ranks if their `signature` differs or a rank has failed. It is started once all ranks
+  /// have called, in the order of these calls, by the next thread of this process that waits for or tests an operation.
+  /// What its members throw fails it on this rank alone.
+  Request start_external(std::unique_ptr<ExternalOperation> operation, std::uint64_t signature);
   /// Takes part in the next operation by failing it on all ranks with this message. For a rank that cannot start it.
   void fail_next(const std::string& message) noexcept;
 

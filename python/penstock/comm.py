@@ -63,7 +63,8 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
 
     If Penstock has no kernel for an operation or element type, it combines with MPI's ``Reduce_local``, on any thread. If
     MPI forbids that, or if a datatype reaches beyond its extent, MPI runs the reduction; ``report()`` counts these. MPI
-    then runs it on a thread of its own once all ranks have called; without MPI_THREAD_MULTIPLE, inside Wait and Test.
+    then runs it on a thread of its own once all ranks have called; without MPI_THREAD_MULTIPLE, inside any call of
+    Penstock that waits or tests.
 
     All ranks call the collectives of one communicator in the same order, from one thread at a time. Invalid arguments raise
     ``penstock.Error`` on this rank, and "peer_failed" or "mismatch" on the others. No rank hangs.
@@ -332,8 +333,7 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
             core.fail_next(why)
             raise Error(why + "; give an operation and a type that Penstock computes with")
         self._native_runs[f"{call.kind}: its operation or element type has no plan"] += 1
-        guard = core.guard(call.kind)
-        return Request(self._natives.start(guard, "I" + call.kind, call.native, waits=waits))
+        return Request(self._natives.start(core, call.kind, call.native, waits=waits))
 
     # -- the collectives ----------------------------------------------------------------------------------------
 

@@ -269,13 +269,45 @@ bool run(Comm& comm, const std::string& kind, nb::handle input, nb::handle outpu
   return true;
 }
 
+std::uint64_t signature_of_native(const std::string& kind) {
+  return 0x6e61746976650000u + static_cast<std::uint64_t>(collective_kind_from_name(kind));
+}
+
 /// A barrier in place of an operation that this rank runs natively. If other ranks have started a plan for the
 /// operation, it fails on all ranks; otherwise they would wait for each other in two libraries.
 PendingRequest guard(Comm& comm, const std::string& kind) {
   auto plan = std::make_shared<const Plan>(plan_collective(comm.team(), {}));
-  const std::uint64_t signature = 0x6e61746976650000u + static_cast<std::uint64_t>(collective_kind_from_name(kind));
   const nb::gil_scoped_release released;
-  return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature), {}, {});
+  return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature_of_native(kind)), {}, {});
+}
+
+/// A collective of MPI that a Python function starts: it returns the address of the MPI_Request, which it keeps, or 0
+/// if it failed. Its members are called without the GIL.
+class StartedByPython final : public ExternalOperation {
+ public:
+  using TestRequest = bool (*)(void* mpi_request);
+  StartedByPython(nb::object function, std::uintptr_t test_request)
+      : function_(std::move(function)), test_request_(reinterpret_cast<TestRequest>(test_request)) {}
+  ~StartedByPython() override {
+    const nb::gil_scoped_acquire acquired;
+    function_.reset();
+  }
+  void start() override {
+    const nb::gil_scoped_acquire acquired;
+    request_ = nb::cast<std::uintptr_t>(function_());
+  }
+  bool test() override { return request_ == 0 || test_request_(reinterpret_cast<void*>(request_)); }
+
+ private:
+  nb::object function_;
+  TestRequest test_request_;
+  std::uintptr_t request_ = 0;
+};
+
+PendingRequest start_native(Comm& comm, const std::string& kind, nb::object function, std::uintptr_t test_request) {
+  auto operation = std::make_unique<StartedByPython>(std::move(function), test_request);
+  const nb::gil_scoped_release released;
+  return PendingRequest(comm.start_external(std::move(operation), signature_of_native(kind)), {}, {});
 }
 
 using CommFromAddress = Comm* (*)(const void* mpi_comm, const CommOptions* options);
@@ -389,6 +421,9 @@ void bind_comm(nb::module_& module) {
                   "options: collections.abc.Mapping[str, object], /) -> bool"))
       .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
+      .def("start_native", &python::start_native,
+           nb::sig("def start_native(self, kind: str, function: collections.abc.Callable[[], int], "
+                   "test_request: int) -> Request"))
       .def("fail_next", &Comm::fail_next, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_timeout",

@@ -109,6 +109,10 @@ Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes ou
       state_, state_->start(std::move(plan), {input, output, scratch}, arithmetic, signature)));
 }
 
+Request Comm::start_external(std::unique_ptr<ExternalOperation> operation, std::uint64_t signature) {
+  return Request(std::make_shared<Request::Run>(state_, state_->start_external(std::move(operation), signature)));
+}
+
 void Comm::fail_next(const std::string& message) noexcept { state_->fail_next(message); }
 
 void Comm::set_timeout(std::chrono::milliseconds timeout) noexcept { state_->set_timeout(timeout); }

@@ -165,10 +165,8 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   std::shared_ptr<engine::Engine> engine;
   std::shared_ptr<State> state;
   const auto make_state = [&] {
-    std::shared_ptr<NativeRuns> runs;
-    if (native != nullptr)
-      runs =
-          std::make_shared<NativeRuns>(std::move(native), mine.worker.any_thread != 0, settings.progress_threads > 0);
+    auto runs =
+        std::make_shared<NativeRuns>(std::move(native), mine.worker.any_thread != 0, settings.progress_threads > 0);
     state = {new State(std::move(engine), std::move(runs), std::move(make_link), std::move(facts)), end};
   };
   // On one node nothing is chosen by cost.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "penstock/collective.hpp"
+#include "penstock/comm.hpp"
 #include "penstock/types.hpp"
 
 namespace penstock::comm {
@@ -16,13 +17,6 @@ class Native {
   /// The name of the algorithm, in calls and in tuning tables.
   static constexpr std::string_view kName = "native";
 
-  /// An operation in flight. Not thread-safe. Its buffers must live until test() has returned true or thrown.
-  class Pending {
-   public:
-    virtual ~Pending() = default;
-    virtual bool test() = 0;
-  };
-
   virtual ~Native() = default;
 
   /// Whether the library can run this operation with these elements and sizes. Equal on all ranks. Takes a normalized
@@ -33,7 +27,8 @@ class Native {
   virtual bool may_block() const = 0;
   /// Blocking. The spans have the sizes that the operation needs.
   virtual void run(const Collective& collective, ConstBytes input, Bytes output) = 0;
-  virtual std::unique_ptr<Pending> start(const Collective& collective, ConstBytes input, Bytes output) = 0;
+  /// The non-blocking form, not started. Its buffers must live until its test() has returned true or thrown.
+  virtual std::unique_ptr<ExternalOperation> prepare(const Collective& collective, ConstBytes input, Bytes output) = 0;
 };
 
 }  // namespace penstock::comm

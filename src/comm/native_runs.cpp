@@ -94,20 +94,24 @@ class NativeSpan {
 /// A started operation; also the caller's handle.
 class NativeRuns::Run final : public engine::Run {
  public:
-  Run(std::shared_ptr<NativeRuns> runs, const Collective& collective, std::uint64_t bytes)
-      : runs_(std::move(runs)), traced_(collective, bytes) {}
+  Run(std::shared_ptr<NativeRuns> runs, std::unique_ptr<ExternalOperation> operation)
+      : runs_(std::move(runs)), operation_(std::move(operation)) {}
   ~Run() override {
     if (Progress::in_forked_child()) {
-      static_cast<void>(pending_.release());
+      static_cast<void>(operation_.release());
       return;
     }
     Progress::of_process().wait_for(*runs_, finished_);
   }
 
-  void begin(std::unique_ptr<Native::Pending> pending) {
-    pending_ = std::move(pending);
-    finished_.store(false, std::memory_order_relaxed);
+  /// The rest needs the lock of NativeRuns.
+  void start(const Collective& collective, std::uint64_t bytes) {
+    traced_.emplace(collective, bytes);
+    operation_->start();
   }
+  void start_after(Started guard) { guard_ = std::move(guard); }
+  void is_listed() { finished_.store(false, std::memory_order_relaxed); }
+  bool is_guarded() const { return guard_.run != nullptr; }
 
   bool test() override {
     require_own_process();
@@ -123,30 +127,42 @@ class NativeRuns::Run final : public engine::Run {
   }
   bool done() const noexcept override { return finished_.load(std::memory_order_acquire); }
 
-  /// Call it with the lock of NativeRuns. True if the operation is over.
-  bool look() noexcept {
+  /// True if the operation is over. `may_start`: those before it have started.
+  bool look(bool may_start) noexcept {
     try {
-      if (!pending_->test()) return false;
+      if (is_guarded() && (!may_start || !pass_guard())) return false;
+      if (!operation_->test()) return false;
     } catch (const Error& error) {
       error_ = error;
     } catch (const std::exception& error) {
-      error_ = Error(ErrorCode::internal, "MPI's own collective could not be completed", -1, error.what());
+      error_ = Error(ErrorCode::internal, "an operation of another library could not be completed", -1, error.what());
     }
-    pending_.reset();
-    traced_.end();
+    guard_ = {};
+    operation_.reset();
+    if (traced_) traced_->end();
     return true;
   }
   void finish() noexcept { finished_.store(true, std::memory_order_seq_cst); }
 
  private:
+  // A test of the guard would drive the pollables of the process, this one with them. They are driven anyway.
+  bool pass_guard() {
+    if (!guard_.run->done() || (guard_.agreement != nullptr && !guard_.agreement->done())) return false;
+    guard_.wait();  // throws what the ranks do not agree on
+    guard_ = {};
+    operation_->start();
+    return true;
+  }
+
   void deliver() {
     if (error_ && !delivered_.exchange(true)) throw *error_;
   }
 
   const std::shared_ptr<NativeRuns> runs_;
-  std::unique_ptr<Native::Pending> pending_;
+  Started guard_;  ///< until the operation has started
+  std::unique_ptr<ExternalOperation> operation_;
   std::optional<Error> error_;
-  NativeSpan traced_;
+  std::optional<NativeSpan> traced_;
   std::atomic<bool> finished_{true};
   std::atomic<bool> delivered_{false};
 };
@@ -171,21 +187,39 @@ void NativeRuns::run(const Collective& collective, ConstBytes input, Bytes outpu
 
 std::shared_ptr<engine::Run> NativeRuns::start(const Collective& collective, ConstBytes input, Bytes output) {
   require_own_process();
+  auto run = std::make_shared<Run>(shared_from_this(), native_->prepare(collective, input, output));
+  {
+    const std::lock_guard lock(mutex_);
+    in_flight_.reserve(in_flight_.size() + 1);
+    run->start(collective, input.size());
+    add(*run);
+  }
+  Progress::of_process().attention(*this);
+  return run;
+}
+
+std::shared_ptr<engine::Run> NativeRuns::start_after(Started guard, std::unique_ptr<ExternalOperation> operation) {
+  require_own_process();
+  auto run = std::make_shared<Run>(shared_from_this(), std::move(operation));
+  {
+    const std::lock_guard lock(mutex_);
+    in_flight_.reserve(in_flight_.size() + 1);
+    run->start_after(std::move(guard));
+    add(*run);
+  }
+  Progress::of_process().attention(*this);
+  return run;
+}
+
+void NativeRuns::add(Run& run) {
   std::call_once(added_once_, [this] {
     Progress::of_process().add(*this);
     added_.store(true);
   });
-  auto run = std::make_shared<Run>(shared_from_this(), collective, input.size());
-  {
-    const std::lock_guard lock(mutex_);
-    in_flight_.reserve(in_flight_.size() + 1);
-    run->begin(native_->start(collective, input, output));
-    in_flight_.push_back(run.get());
-    active.store(true, std::memory_order_seq_cst);
-    polls_transport.store(true, std::memory_order_relaxed);
-  }
-  Progress::of_process().attention(*this);
-  return run;
+  in_flight_.push_back(&run);
+  run.is_listed();
+  active.store(true, std::memory_order_seq_cst);
+  polls_transport.store(true, std::memory_order_relaxed);
 }
 
 bool NativeRuns::progress(Caller caller) noexcept {
@@ -193,9 +227,11 @@ bool NativeRuns::progress(Caller caller) noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return false;
   bool moved = false;
+  bool may_start = true;
   for (auto next = in_flight_.begin(); next != in_flight_.end();) {
     Run* const run = *next;
-    if (!run->look()) {
+    if (!run->look(may_start)) {
+      may_start = may_start && !run->is_guarded();
       ++next;
       continue;
     }

@@ -1,4 +1,4 @@
-// Runs operations of Native as pollables of the process, so that waiting works as for the engine's operations.
+// Runs operations of other libraries as pollables of the process, so that waiting works as for the engine's operations.
 #pragma once
 
 #include <atomic>
@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "comm/native.hpp"
+#include "comm/started.hpp"
 #include "engine/doorbell.hpp"
 #include "engine/engine.hpp"
 #include "engine/progress.hpp"
 
 namespace penstock::comm {
 
-/// One per communicator; its State owns it. Thread-safe. It owns `native`.
+/// One per communicator; its State owns it. Thread-safe. It owns `native`, which may be nullptr: then there are
+/// external operations alone.
 class NativeRuns final : public engine::Pollable, public std::enable_shared_from_this<NativeRuns> {
  public:
   /// `any_thread`: progress threads of this rank may call the library. `has_workers`: there are progress threads.
@@ -23,10 +25,13 @@ class NativeRuns final : public engine::Pollable, public std::enable_shared_from
   NativeRuns(const NativeRuns&) = delete;
   NativeRuns& operator=(const NativeRuns&) = delete;
 
-  const Native& native() const { return *native_; }
+  const Native* native() const { return native_.get(); }
   /// Blocking. Other operations of this process make progress meanwhile.
   void run(const Collective& collective, ConstBytes input, Bytes output);
   std::shared_ptr<engine::Run> start(const Collective& collective, ConstBytes input, Bytes output);
+  /// Starts the operation once its guard, an operation of the engine, is complete, and those that were given before it
+  /// have started. If the guard fails, so does the operation, which is not started.
+  std::shared_ptr<engine::Run> start_after(Started guard, std::unique_ptr<ExternalOperation> operation);
 
   bool progress(engine::Caller caller) noexcept override;
   bool help() noexcept override { return false; }
@@ -38,6 +43,8 @@ class NativeRuns final : public engine::Pollable, public std::enable_shared_from
 
  private:
   class Run;
+
+  void add(Run& run);
 
   const std::unique_ptr<Native> native_;
   const bool any_thread_;

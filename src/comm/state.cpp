@@ -36,6 +36,11 @@ Started State::start(std::shared_ptr<const Plan> plan, const engine::Bindings& b
   return started;
 }
 
+Started State::start_external(std::unique_ptr<ExternalOperation> operation, std::uint64_t signature) {
+  auto barrier = std::make_shared<const Plan>(plan_collective(team(), {}));
+  return {.run = native_->start_after(start(std::move(barrier), {}, {}, signature), std::move(operation))};
+}
+
 State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes output, const UserOp* user) {
   Prepared prepared;
   try {

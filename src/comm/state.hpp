@@ -33,7 +33,7 @@ class State {
         native_(std::move(native)),
         make_link_(std::move(make_link)),
         facts_(std::move(facts)),
-        planner_(facts_, native_ == nullptr ? nullptr : &native_->native()),
+        planner_(facts_, native_->native()),
         agreements_(*engine_, facts_.debug) {}
   /// Writes the report if the option `report` is set.
   ~State();
@@ -58,6 +58,8 @@ class State {
   void run(const Collective& collective, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
   Started start(std::shared_ptr<const Plan> plan, const engine::Bindings& bindings, const Arithmetic& arithmetic,
                 std::uint64_t signature);
+  /// See Comm::start_external.
+  Started start_external(std::unique_ptr<ExternalOperation> operation, std::uint64_t signature);
   /// See engine::Engine::fail_next.
   void fail_next(const std::string& message) noexcept;
   void set_timeout(std::chrono::milliseconds timeout) noexcept { engine_->set_timeout(timeout); }
@@ -75,7 +77,7 @@ class State {
   Prepared prepare(const Collective& given, ConstBytes input, Bytes output, const UserOp* user);
 
   std::shared_ptr<engine::Engine> engine_;
-  std::shared_ptr<NativeRuns> native_;  ///< or nullptr
+  std::shared_ptr<NativeRuns> native_;
   MakeLink make_link_;
   Facts facts_;
   Planner planner_;

@@ -101,20 +101,17 @@ void call(CollectiveKind kind, Call& c, MPI_Comm comm, MPI_Request* request) {
 #undef PENSTOCK_NATIVE
 }
 
-class MpiPending final : public comm::Native::Pending {
+class MpiOperation final : public ExternalOperation {
  public:
-  explicit MpiPending(Call arguments) : arguments_(std::move(arguments)) {}
-  void begin(CollectiveKind kind, MPI_Comm comm) { call(kind, arguments_, comm, &request_); }
-
-  bool test() override {
-    if (!running()) throw Error(ErrorCode::mpi, "MPI_Finalize has been called before this operation was complete");
-    int complete = 0;
-    check(MPI_Test(&request_, &complete, MPI_STATUS_IGNORE), "MPI_Test");
-    return complete != 0;
-  }
+  MpiOperation(CollectiveKind kind, Call arguments, MPI_Comm comm)
+      : kind_(kind), arguments_(std::move(arguments)), comm_(comm) {}
+  void start() override { call(kind_, arguments_, comm_, &request_); }
+  bool test() override { return test_request(request_); }
 
  private:
+  CollectiveKind kind_;
   Call arguments_;
+  MPI_Comm comm_;
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
@@ -144,10 +141,8 @@ class MpiNative final : public comm::Native {
     call(collective.kind, arguments, open(), nullptr);
   }
 
-  std::unique_ptr<Pending> start(const Collective& collective, ConstBytes input, Bytes output) override {
-    auto pending = std::make_unique<MpiPending>(arguments_of(collective, input, output));
-    pending->begin(collective.kind, open());
-    return pending;
+  std::unique_ptr<ExternalOperation> prepare(const Collective& collective, ConstBytes input, Bytes output) override {
+    return std::make_unique<MpiOperation>(collective.kind, arguments_of(collective, input, output), open());
   }
 
  private:
@@ -224,6 +219,13 @@ class MpiNative final : public comm::Native {
 };
 
 }  // namespace
+
+bool test_request(MPI_Request& request) {
+  if (!running()) throw Error(ErrorCode::mpi, "MPI_Finalize has been called before this operation was complete");
+  int complete = 0;
+  check(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "MPI_Test");
+  return complete != 0;
+}
 
 std::unique_ptr<comm::Native> make_native(MPI_Comm comm, bool may_block) {
   return std::make_unique<MpiNative>(comm, may_block);

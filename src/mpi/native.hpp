@@ -13,4 +13,7 @@ namespace penstock::mpi {
 /// `may_block`: see Native.
 std::unique_ptr<comm::Native> make_native(MPI_Comm comm, bool may_block);
 
+/// MPI_Test of an operation. Throws Error(mpi) after MPI_Finalize, too.
+bool test_request(MPI_Request& request);
+
 }  // namespace penstock::mpi
