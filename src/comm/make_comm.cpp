@@ -169,8 +169,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
         std::make_shared<NativeRuns>(std::move(native), mine.worker.any_thread != 0, settings.progress_threads > 0);
     state = {new State(std::move(engine), std::move(runs), std::move(make_link), std::move(facts)), end};
   };
-  // On one node nothing is chosen by cost.
-  const auto measures = [&] { return network == kMeasuredNetwork && collectives::node_count(facts.team) > 1; };
+  bool measures = false;
   all_or_none(transport, [&] {
     Workers workers = workers_of_all->reach(worker_infos, [&](std::size_t rank) {
       WorkerDecision told{};
@@ -189,9 +188,11 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     if (network >= 0)
       facts.team.by_cost = std::make_shared<const ChoiceByCost>(
           facts.team, Machine{.network = network_classes()[static_cast<std::size_t>(network)].network, .node = {}});
-    if (!tunes && !measures()) make_state();
+    // On one node nothing is chosen by cost.
+    measures = network == kMeasuredNetwork && collectives::node_count(facts.team) > 1;
+    if (!tunes && !measures) make_state();
   });
-  if (measures())
+  if (measures)
     all_or_none(transport, [&] {
       const Machine machine = measured_machine(*engine, facts, false).machine;
       facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, machine);
