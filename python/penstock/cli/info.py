@@ -76,7 +76,7 @@ def _machine(as_json: bool, again: bool) -> None:
 
     from penstock.comm import Comm
 
-    comm = Comm(MPI.COMM_WORLD, progress_cores=0)
+    comm = Comm(MPI.COMM_WORLD.Dup(), progress_cores=0)
     text, has_network, has_node, source, seconds = comm._open().machine(again)
     nodes = MPI.COMM_WORLD.allgather(platform.node())
     comm.Free()
