@@ -195,9 +195,9 @@ PreparedFile examine(const FileChoice& choice, int amode) {
 std::string info_value(MPI_Info info, const char* key) {
   if (info == MPI_INFO_NULL) return {};
   std::array<char, MPI_MAX_INFO_VAL + 1> value{};
-  int length = static_cast<int>(value.size());
   int is_there = 0;
-  if (PMPI_Info_get_string(info, key, &length, value.data(), &is_there) != MPI_SUCCESS || is_there == 0) return {};
+  // Not MPI_Info_get_string: a program's Open MPI 4 does not have it.
+  if (PMPI_Info_get(info, key, MPI_MAX_INFO_VAL, value.data(), &is_there) != MPI_SUCCESS || is_there == 0) return {};
   return value.data();
 }
 
