@@ -308,7 +308,7 @@ class BlobTier final : public Tier {
   }
 
   /// Runs `commit`, which builds on `parent`, until no other version is in the way but of the header alone: 'penstock
-  /// checkpoint remove' makes such. Throws Error(exists) if a newer job has begun. Empty if a collector was faster.
+  /// checkpoint remove' makes such. Throws Error(fenced) if a newer job has begun, Error(exists) for another change. Empty if a collector was faster.
   std::optional<std::uint64_t> on_top(const std::shared_ptr<BlobState>& state, std::uint64_t& parent,
                                       const BlobHeader& own,
                                       const std::function<std::optional<std::uint64_t>()>& commit) const {
