@@ -232,6 +232,28 @@ TEST_F(InBlob, WhatIsRemovedFreesItsSpace) {
   EXPECT_LE(data_objects().size(), 2u * 3);
 }
 
+TEST_F(InBlob, FewBytesThatStayDoNotKeepWhatWasWrittenWithThem) {
+  world.ranks = 1;
+  world.options.keep = 1;
+  run_ranks(world, [](Rank& rank) {
+    // After save n the first n chunks of 1024 elements never change again.
+    for (std::int64_t n = 0; n < 40; ++n) {
+      const Layout layout = Layout::whole({kLength});
+      std::vector<std::byte> data = local_part(layout, 0, 4, static_cast<std::uint64_t>(n));
+      const std::vector<std::byte> frozen = local_part(layout, 0, 4, kFrozenSeed);
+      std::copy_n(frozen.begin(), n * 4096, data.begin());
+      rank.save(static_cast<std::uint64_t>(n), {{"v", DType::float32, layout, data}}).wait(Level::drained);
+      rank.saver().finish();
+      EXPECT_EQ(copy_of(rank.restore().arrays.at(0)), data);
+    }
+    EXPECT_TRUE(rank.saver().warnings().empty());
+  });
+  std::uint64_t stored_bytes = 0;
+  for (const std::string& key : data_objects()) stored_bytes += slow->size_bytes(key);
+  EXPECT_LE(stored_bytes, 4u * kLength * 4 + 16 * kPlaceAlignment);
+  expect_sound();
+}
+
 TEST_F(InBlob, TheNewestCanBeRemovedWhileAJobRuns) {
   run_ranks(world, [&](Rank& rank) {
     save(rank, 1, 0, 100);
