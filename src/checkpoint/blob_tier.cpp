@@ -459,8 +459,10 @@ class BlobTier final : public Tier {
   }
 
   void collect(std::uint64_t keep_last) const {
+    const std::shared_ptr<BlobState> state = find();
+    if (!state) return;
     GcReport report;
-    store::collect_blob(*existing(), {.keep_last = keep_last, .lease = kLease}, report);
+    store::collect_blob(*state, {.keep_last = keep_last, .lease = kLease}, report);
   }
 
   const std::shared_ptr<store::Backend> backend_;

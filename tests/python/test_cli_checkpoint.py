@@ -158,7 +158,13 @@ def test_diff_names_what_differs(slow, run):
         second["z"][1] += 4
         second["text"][0] = "b"
         second["flag"][:] = [False, True]
-        second |= {"grown": np.zeros(4), "retyped": np.zeros(3, np.float32), "new": "x", "value": 8, "became": np.ones(1)}
+        second |= {
+            "grown": np.zeros(4),
+            "retyped": np.zeros(3, np.float32),
+            "new": "x",
+            "value": 8,
+            "became": np.ones(1),
+        }
         second["list"] = [1, {"x": "z"}]
         ck.save(2, second)
     rows = told("diff", slow, "1", "2", *run)["differences"]
