@@ -113,7 +113,7 @@ TEST(Costs, AgreeWithTheSimulationOfTheirPlans) {
     for (const std::string& network : networks)
       for (const std::uint64_t bytes : lengths) {
         const auto size = static_cast<std::uint64_t>(each.team.size());
-        if (bytes * size > (all() ? 256u << 20 : 8u << 20)) continue;
+        if (bytes * size > (all() ? 64u << 20 : 8u << 20)) continue;
         Machine machine = machine_with(network);
         machine.node = each.node;
         for (const Algorithm& row : algorithms()) {
