@@ -72,6 +72,10 @@ struct CheckpointerOptions {
   /// With 1, a save waits for the previous one; with 2, for the one before that, and so on. Equal on all ranks.
   int staging_buffers = 1;
   int undrained_max = 4;  ///< if this many checkpoints wait to be drained, the next save waits for the oldest
+  /// Not empty: the slow tier is a store, and this is the name of the blob in it that holds all checkpoints of the run,
+  /// each as one version. Chunks that did not change since the checkpoint before are not written again. Any job that
+  /// saves to a run must keep to this form. Empty: the slow tier is a folder with objects for each checkpoint.
+  std::string run;
 };
 
 /// An array of a checkpoint, without its elements.
@@ -183,6 +187,7 @@ class PENSTOCK_API Checkpointer {
 struct CheckpointPlace {
   std::string url;           ///< the slow tier
   std::string burst_buffer;  ///< the fast tier as this node sees it; empty: none
+  std::string run;           ///< see CheckpointerOptions::run
 };
 
 /// A complete checkpoint.

@@ -63,7 +63,8 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::barrier;
   /// Elements per rank. gather, scatter, allgather, alltoall and reduce_scatter_block: of one block. gatherv: what this
   /// rank sends; scatterv: what it receives; these two may differ between ranks. neighbor_allgather: of what this rank
-  /// sends; neighbor_alltoall: of one block; equal on all ranks. neighbor_allgatherv: what this rank sends.
+  /// sends; neighbor_alltoall: of one block; equal on all ranks that have neighbours.
+  /// neighbor_allgatherv: what this rank sends.
   std::uint64_t count = 0;
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;

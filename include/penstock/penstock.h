@@ -210,8 +210,8 @@ PENSTOCK_API int penstock_exscan_init(penstock_comm* comm, const void* send, voi
                                       penstock_dtype dtype, penstock_reduce_op op, penstock_persistent** persistent);
 /* Neighbourhood collectives, among the neighbours that the MPI communicator's Cartesian, graph or distributed graph
  * topology gives each rank. Lists have one entry per destination (send) or source (receive). Blocks of neighbours that
- * do not exist (MPI_PROC_NULL) are neither sent nor written. `count` is equal on all ranks. Without neighbours:
- * PENSTOCK_invalid_argument. neighbor_alltoallw: penstock_collective_items. */
+ * do not exist (MPI_PROC_NULL) are neither sent nor written. `count` is equal on all ranks that have neighbours. On a
+ * communicator without a topology: PENSTOCK_invalid_argument. neighbor_alltoallw: penstock_collective_items. */
 PENSTOCK_API int penstock_neighbor_allgather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                              penstock_dtype dtype);
 PENSTOCK_API int penstock_neighbor_allgatherv(penstock_comm* comm, const void* send, uint64_t send_count, void* receive,

@@ -103,7 +103,7 @@ class Checkpointer:
     Parameters
     ----------
     url : str
-        The slow tier, shared by all ranks.
+        The slow tier, shared by all ranks: a folder with objects for each checkpoint or, with ``run``, a store.
     burst_buffer : str, optional
         The fast tier. It may be local to each node.
     keep : int, optional
@@ -122,6 +122,12 @@ class Checkpointer:
         How many saves may be copied but not yet complete in the first tier. With 1, a save waits for the previous one. With 2
         it waits for the one before, takes twice the memory if saves follow each other closely, and learns of a failure one
         save later. Equal on all ranks.
+    run : str, optional
+        The slow tier is the store at ``url``, and this is the name of the blob there that holds all checkpoints of the run.
+        Each save is one version of it, with a tag such as ``step-300.1-4``. A chunk that has not changed since the
+        checkpoint before is not written again. ``penstock store`` sees the checkpoints (``log``, ``check``, ``diff``,
+        ``mount``), and a clone of the blob is a branch of the run. What ``penstock checkpoint`` removes is freed at once;
+        ``penstock store gc`` keeps all checkpoints. All programs that save to a run give the same ``url`` and ``run``.
     """
 
     def __init__(
@@ -135,6 +141,7 @@ class Checkpointer:
         chunk_bytes: int = 1 << 20,
         undrained_max: int = 4,
         staging_buffers: int = 1,
+        run: str | None = None,
     ) -> None:
         if keep is not None and keep < 1:
             raise Error(f"keep is {keep}; expected a number of checkpoints from 1 on, or None to keep all")
@@ -142,12 +149,24 @@ class Checkpointer:
             raise Error(f"keep_every is {keep_every}; expected a number of steps from 1 on, or None")
         if chunk_bytes < 0:
             raise Error(f"chunk_bytes is {chunk_bytes}; expected a multiple of 64 above 0")
-        self._where = url if burst_buffer is None else f"{url} and {burst_buffer}"
+        if run == "":
+            raise Error("run is ''; expected the name of a blob, or None")
+        self._where = (url if run is None else f"{url}, run '{run}'") + (
+            "" if burst_buffer is None else f" and {burst_buffer}"
+        )
         self._comm = _penstock_comm(comm)
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
         core = None if self._comm is None else self._comm._open()
         self._native = _penstock.Checkpointer(
-            url, burst_buffer or "", keep or 0, keep_every or 0, chunk_bytes, undrained_max, staging_buffers, core
+            url,
+            burst_buffer or "",
+            keep or 0,
+            keep_every or 0,
+            chunk_bytes,
+            undrained_max,
+            staging_buffers,
+            run or "",
+            core,
         )
         #: What the last :meth:`restore` skipped or repaired.
         self.restore_warnings: list[str] = []

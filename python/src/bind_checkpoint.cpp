@@ -60,8 +60,9 @@ class PyCheckpointer {
  public:
   PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t keep_every,
                  std::uint64_t chunk_bytes, std::int64_t undrained_max, std::int64_t staging_buffers,
-                 const Comm* comm) {
+                 const std::string& run, const Comm* comm) {
     CheckpointerOptions options;
+    options.run = run;
     options.burst_buffer = burst_buffer;
     options.keep = static_cast<int>(std::clamp<std::int64_t>(keep, -1, 1 << 30));
     options.keep_every = keep_every;
@@ -192,36 +193,38 @@ nb::list rows_of(const std::vector<CheckpointEntry>& entries) {
 void bind_maintenance(nb::module_& module) {
   module.def(
       "list_checkpoints",
-      [](const std::string& url, const std::string& burst_buffer) {
+      [](const std::string& url, const std::string& burst_buffer, const std::string& run) {
         std::vector<CheckpointEntry> entries;
         {
           const nb::gil_scoped_release released;
-          entries = list_checkpoints({url, burst_buffer});
+          entries = list_checkpoints({url, burst_buffer, run});
         }
         return rows_of(entries);
       },
-      nb::arg("url"), nb::arg("burst_buffer"),
-      nb::sig("def list_checkpoints(url: str, burst_buffer: str) -> list[dict[str, typing.Any]]"));
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("run"),
+      nb::sig("def list_checkpoints(url: str, burst_buffer: str, run: str) -> list[dict[str, typing.Any]]"));
   module.def(
       "inspect_checkpoint",
-      [](const std::string& url, const std::string& burst_buffer, std::optional<std::uint64_t> step) {
+      [](const std::string& url, const std::string& burst_buffer, const std::string& run,
+         std::optional<std::uint64_t> step) {
         CheckpointInfo info;
         {
           const nb::gil_scoped_release released;
-          info = inspect_checkpoint({url, burst_buffer}, step);
+          info = inspect_checkpoint({url, burst_buffer, run}, step);
         }
         return nb::make_tuple(info.step, arrays_of(info), info.metadata);
       },
-      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("step").none(),
-      nb::sig("def inspect_checkpoint(url: str, burst_buffer: str, step: int | None) -> "
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("run"), nb::arg("step").none(),
+      nb::sig("def inspect_checkpoint(url: str, burst_buffer: str, run: str, step: int | None) -> "
               "tuple[int, list[tuple[str, str, Layout]], str]"));
   module.def(
       "verify_checkpoints",
-      [](const std::string& url, const std::string& burst_buffer, std::optional<std::uint64_t> step) {
+      [](const std::string& url, const std::string& burst_buffer, const std::string& run,
+         std::optional<std::uint64_t> step) {
         std::vector<CheckpointVerified> results;
         {
           const nb::gil_scoped_release released;
-          results = verify_checkpoints({url, burst_buffer}, step);
+          results = verify_checkpoints({url, burst_buffer, run}, step);
         }
         nb::list rows;
         for (const CheckpointVerified& result : results) {
@@ -236,21 +239,22 @@ void bind_maintenance(nb::module_& module) {
         }
         return rows;
       },
-      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("step").none(),
-      nb::sig("def verify_checkpoints(url: str, burst_buffer: str, step: int | None) -> "
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("run"), nb::arg("step").none(),
+      nb::sig("def verify_checkpoints(url: str, burst_buffer: str, run: str, step: int | None) -> "
               "list[dict[str, typing.Any]]"));
   module.def(
       "remove_checkpoint",
-      [](const std::string& url, const std::string& burst_buffer, std::uint64_t step) {
+      [](const std::string& url, const std::string& burst_buffer, const std::string& run, std::uint64_t step) {
         std::vector<CheckpointEntry> entries;
         {
           const nb::gil_scoped_release released;
-          entries = remove_checkpoint({url, burst_buffer}, step);
+          entries = remove_checkpoint({url, burst_buffer, run}, step);
         }
         return rows_of(entries);
       },
-      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("step"),
-      nb::sig("def remove_checkpoint(url: str, burst_buffer: str, step: int) -> list[dict[str, typing.Any]]"));
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("run"), nb::arg("step"),
+      nb::sig(
+          "def remove_checkpoint(url: str, burst_buffer: str, run: str, step: int) -> list[dict[str, typing.Any]]"));
 }
 
 }  // namespace
@@ -274,9 +278,9 @@ void bind_checkpoint(nb::module_& module) {
 
   nb::class_<PyCheckpointer>(module, "Checkpointer")
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
-                    std::int64_t, const Comm*>(),
+                    std::int64_t, const std::string&, const Comm*>(),
            nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("keep_every"), nb::arg("chunk_bytes"),
-           nb::arg("undrained_max"), nb::arg("staging_buffers"), nb::arg("comm").none())
+           nb::arg("undrained_max"), nb::arg("staging_buffers"), nb::arg("run"), nb::arg("comm").none())
       .def("save", &PyCheckpointer::save,
            nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
                    "numpy.typing.NDArray[typing.Any] | None]], metadata: str, /) -> "

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# [--quick] [--all] [--with-ceph] [SUITE…] : build and run every test, print a table; `./dev test --list` names the suites
+# [--quick] [--sanitize] [--all] [--with-ceph] [SUITE…] : build and run every test, print a table; `./dev test --list` names the suites
 """The test runner. A suite is a function that returns its counts. @suite registers it, in the order of their definition."""
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Options:
     quick: bool
     all: bool
     with_ceph: bool = False
+    sanitize: bool = False
 
 
 @dataclass
@@ -337,7 +338,7 @@ def nodes(_: Options) -> Result:
         result = Result()
         for mpi in MPIS:
             launch: list[str | Path] = [ROOT / "dev", "cluster", "run", "--ranks", NODE_RANKS, "--mpi", mpi]
-            result.add(mpi_tests(f"nodes-{mpi}", launch))
+            result.add(mpi_tests(f"nodes-{mpi}", launch, PENSTOCK_TEST_NODES="1"))
         result.add(pytest(log, ROOT / "tests/cluster"))
         return result
     finally:
@@ -346,15 +347,18 @@ def nodes(_: Options) -> Result:
 
 ASAN_BUILD = ("asan", *UNITS, "faults")
 TSAN_BUILD = ("tsan", *[f"unit_{layer}" for layer in TSAN_LAYERS])
+NOT_SANITIZED = "a third of the time of all suites goes into the sanitizers' builds; they are made with --sanitize"
 
 
 @suite(
     "asan",
-    "tests/unit and tests/faults under AddressSanitizer and UndefinedBehaviorSanitizer (all C++ tests with --all)",
+    "tests/unit and tests/faults under AddressSanitizer and UndefinedBehaviorSanitizer (only with --sanitize or --all)",
     quick=False,
     builds=ASAN_BUILD,
 )
 def asan(options: Options) -> Result:
+    if not options.sanitize:
+        return Result.skip(NOT_SANITIZED)
     log = log_of("asan")
     if reason := build(ASAN_BUILD[0], log, *(() if options.all else ASAN_BUILD[1:])):
         return Result.failure(reason)
@@ -364,8 +368,15 @@ def asan(options: Options) -> Result:
     )
 
 
-@suite("tsan", f"the tests of {', '.join(TSAN_LAYERS)} under ThreadSanitizer", quick=False, builds=TSAN_BUILD)
+@suite(
+    "tsan",
+    f"the tests of {', '.join(TSAN_LAYERS)} under ThreadSanitizer (only with --sanitize or --all)",
+    quick=False,
+    builds=TSAN_BUILD,
+)
 def tsan(options: Options) -> Result:
+    if not options.sanitize:
+        return Result.skip(NOT_SANITIZED)
     log = log_of("tsan")
     if reason := build(TSAN_BUILD[0], log, *TSAN_BUILD[1:]):
         return Result.failure(reason)
@@ -544,7 +555,12 @@ def main() -> int:
         "--quick", action="store_true", help="no sanitizers, no emulated nodes, no packages, fewer rank counts"
     )
     parser.add_argument(
-        "--all", action="store_true", help="also what needs large downloads, 1,000 kills, more numbers of ranks"
+        "--sanitize", action="store_true", help="also C++ tests under AddressSanitizer and ThreadSanitizer, as .ci/run"
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also the sanitizers, what needs large downloads, 1,000 kills, more numbers of ranks",
     )
     parser.add_argument("--with-ceph", action="store_true", help="start a Ceph of three OSDs and test stores in it")
     parser.add_argument("--list", action="store_true", help="name the suites")
@@ -557,7 +573,14 @@ def main() -> int:
     if unknown := [name for name in arguments.suites if name not in names]:
         parser.error(f"there is no suite {', '.join(unknown)}; known: {', '.join(sorted(names))}")
 
-    options = Options(quick=arguments.quick, all=arguments.all, with_ceph=arguments.with_ceph)
+    options = Options(
+        quick=arguments.quick,
+        all=arguments.all,
+        with_ceph=arguments.with_ceph,
+        sanitize=arguments.sanitize
+        or arguments.all
+        or any(known.builds for known in SUITES if known.name in arguments.suites),
+    )
     chosen = [known for known in SUITES if known.name in arguments.suites or not arguments.suites]
     if options.quick and not arguments.suites:
         chosen = [known for known in chosen if known.quick]
@@ -589,7 +612,8 @@ def run_suites(chosen: Sequence[Suite], options: Options) -> list[tuple[Suite, R
     # Suites that need builds run last; suites that run alone leave most of the cores to the builds.
     waiting.sort(key=lambda known: (bool(known.builds), not known.alone))
     global ahead
-    ahead = None if len(chosen) == 1 else Ahead([known.builds for known in chosen if known.builds])
+    builds = [known.builds for known in chosen if known.builds and options.sanitize]
+    ahead = Ahead(builds) if builds and len(chosen) > 1 else None
     try:
         while waiting or running:
             while len(running) < LANES and (known := next_of(waiting, running.values())):

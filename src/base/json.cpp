@@ -1,5 +1,6 @@
 #include "base/json.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 
@@ -142,6 +143,10 @@ const Value& Value::at(std::string_view key) const {
     if (name == key) return value;
   }
   refuse("no member '" + std::string(key) + "'");
+}
+
+bool Value::has(std::string_view key) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const auto& member) { return member.first == key; });
 }
 
 const std::vector<Value>& Value::items() const {

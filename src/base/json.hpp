@@ -36,6 +36,8 @@ class Value {
   static Value parse(std::string_view text);
 
   const Value& at(std::string_view key) const;
+  /// Whether an object has this member.
+  bool has(std::string_view key) const;
   const std::vector<Value>& items() const;
   const std::string& text() const;
   std::uint64_t number() const;  ///< a non-negative integer below 2^64

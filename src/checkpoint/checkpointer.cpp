@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "checkpoint/blob_tier.hpp"
+#include "checkpoint/folder_tier.hpp"
 #include "checkpoint/restore.hpp"
 #include "checkpoint/saver.hpp"
 
@@ -35,13 +37,14 @@ void check(const CheckpointerOptions& options) {
 Tiers open_tiers(std::string_view url, const CheckpointerOptions& options) {
   check(options);
   Tiers tiers;
-  tiers.slow = store::open_backend(url);
+  const auto backend = store::open_backend(url);
+  tiers.slow = options.run.empty() ? checkpoint::folder_tier(backend) : checkpoint::blob_tier(backend, options.run);
   if (!options.burst_buffer.empty()) {
     if (options.burst_buffer == url) {
       throw Error(ErrorCode::invalid_argument,
                   "the burst buffer is the slow tier itself (" + options.burst_buffer + "); leave it out");
     }
-    tiers.fast = store::open_backend(options.burst_buffer);
+    tiers.fast = checkpoint::folder_tier(store::open_backend(options.burst_buffer));
   }
   return tiers;
 }

@@ -32,7 +32,9 @@ class Job {
 
   // Used by the writer thread, then by the drainer thread.
   ObjectInfo own;
-  std::string manifest;  ///< on rank 0
+  std::uint64_t place_bytes = 0;  ///< where this rank's object lies in the blob of the run
+  std::uint64_t end_bytes = 0;    ///< the end of the last rank's object there
+  std::string manifest;           ///< on rank 0
 
   /// How many of the run's first saves had finished on every rank when this one began. Equal on all ranks; valid once
   /// settled(fast).

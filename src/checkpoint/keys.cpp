@@ -86,6 +86,25 @@ std::string manifest_key(const Version& version) { return stem(version) + std::s
 
 std::string abandoned_key(const Version& version) { return stem(version) + std::string(kAbandoned); }
 
+std::string tag_of(const Version& version) {
+  return std::string(kStep) + std::to_string(version.step) + '.' + std::to_string(version.generation) + '-' +
+         std::to_string(version.sequence);
+}
+
+std::optional<Version> version_of_tag(std::string_view tag) {
+  const std::string_view whole = tag;
+  if (!take(tag, kStep)) return std::nullopt;
+  const auto step = take_number<std::uint64_t>(tag);
+  if (!step || !take(tag, ".")) return std::nullopt;
+  const auto generation = take_number<std::uint64_t>(tag);
+  if (!generation || !take(tag, "-")) return std::nullopt;
+  const auto sequence = take_number<std::uint64_t>(tag);
+  if (!sequence) return std::nullopt;
+  const Version version{*step, *generation, *sequence};
+  // "step-007.1-1" is somebody else's.
+  return tag_of(version) == whole ? std::optional(version) : std::nullopt;
+}
+
 std::string describe(const Version& version) { return "step " + std::to_string(version.step); }
 
 std::set<Version> line_of(const std::set<Version>& versions) {

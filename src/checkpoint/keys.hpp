@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -37,6 +38,10 @@ std::string manifest_key(const Version& version);
 /// checkpoints/step-<20 digits>.<generation>-<sequence>.abandoned: a mark that the data was or will be removed, so that
 /// a manifest that appears later counts for nothing.
 std::string abandoned_key(const Version& version);
+/// step-<step>.<generation>-<sequence>: the tag of a version in the blob of a run.
+std::string tag_of(const Version& version);
+/// Nothing for a tag of another form.
+std::optional<Version> version_of_tag(std::string_view tag);
 /// "step 12"
 std::string describe(const Version& version);
 

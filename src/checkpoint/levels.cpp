@@ -3,7 +3,7 @@
 #include <functional>
 #include <map>
 
-#include "checkpoint/generations.hpp"
+#include "checkpoint/blob_header.hpp"
 #include "checkpoint/object.hpp"
 #include "checkpoint/saver.hpp"
 #include "penstock/trace.hpp"
@@ -18,6 +18,7 @@ struct Begin {
   Digest signature{};                 ///< of names, types and layouts
   std::uint64_t over = 0;             ///< how many of the first saves have finished
   std::uint64_t seen_generation = 0;  ///< the highest that this rank sees; for a job's first save
+  std::uint64_t data_bytes = 0;
 };
 
 Digest signature_of(const std::vector<ArraySpec>& arrays) {
@@ -28,22 +29,32 @@ Digest signature_of(const std::vector<ArraySpec>& arrays) {
   return digest(text);
 }
 
-void remove_quietly(store::Backend& backend, const std::string& key, const Warn& warn) {
-  if (const auto error = attempt("removing " + key, -1, [&] { backend.remove(key); })) warn(error->message());
-}
-
 /// Runs `action`. If it fails and a newer job has begun, that is the error: it may have removed what is missing here.
 /// `foreign`: whether an object of another program is in the way.
-void unless_fenced(const store::Backend& slow, const Version& version, bool& foreign,
-                   const std::function<void()>& action) {
+void unless_fenced(const Tier& slow, const Version& version, bool& foreign, const std::function<void()>& action) {
   try {
     action();
   } catch (const Error& failure) {
     foreign = failure.code() == ErrorCode::exists;
-    const std::optional<Error> fenced = attempt("", -1, [&] { check_generation(slow, version.generation); });
+    const std::optional<Error> fenced = attempt("", -1, [&] { slow.check_generation(version.generation); });
     if (fenced && fenced->code() == ErrorCode::exists) throw *fenced;
     throw;
   }
+}
+
+std::string manifest_of(const Job& job, std::vector<ObjectInfo> objects, std::uint64_t chunk_bytes) {
+  Manifest manifest;
+  manifest.version = job.version();
+  manifest.chunk_bytes = chunk_bytes;
+  manifest.arrays = job.arrays;
+  manifest.metadata = job.metadata;
+  manifest.offsets_bytes.resize(job.arrays.size());
+  for (std::size_t r = 0; r < objects.size(); ++r) {
+    const std::vector<std::uint64_t> offsets = object_offsets(job.arrays, static_cast<int>(r));
+    for (std::size_t a = 0; a < job.arrays.size(); ++a) manifest.offsets_bytes[a].push_back(offsets[a]);
+  }
+  manifest.objects = std::move(objects);
+  return manifest.serialize();
 }
 
 }  // namespace
@@ -85,11 +96,12 @@ void Saver::begin(Job& job, const std::string& what) {
     mine.step = job.step;
     mine.signature = signature_of(job.arrays);
     // Spares a job that is fenced already the work. What counts is the look after the manifest.
-    if (peers.rank() == 0 && generation_ != 0) check_generation(*tiers_.slow, generation_);
+    if (peers.rank() == 0 && generation_ != 0) tiers_.slow->check_generation(generation_);
     if (generation_ == 0) {
       if (peers.rank() == 0) mine.seen_generation = newest_generation(*tiers_.slow);
       if (tiers_.fast) mine.seen_generation = std::max(mine.seen_generation, newest_generation(*tiers_.fast));
     }
+    mine.data_bytes = job.staged.size();
     mine.over = job.sequence;
     for (const auto& other : all) {
       if (!other->settled(CheckpointLevel::drained)) mine.over = std::min(mine.over, other->sequence);
@@ -110,44 +122,25 @@ void Saver::begin(Job& job, const std::string& what) {
     seen_generation = std::max(seen_generation, begins[r].seen_generation);
     job.over_everywhere = std::min(job.over_everywhere, begins[r].over);
   }
+  job.end_bytes = kPlaceAlignment;
+  for (std::size_t r = 0; r < begins.size(); ++r) {
+    if (static_cast<int>(r) == peers.rank()) job.place_bytes = job.end_bytes;
+    const std::uint64_t table_bytes = chunks_of(begins[r].data_bytes, options_.chunk_bytes) * sizeof(Digest);
+    job.end_bytes = aligned_place(job.end_bytes + begins[r].data_bytes + table_bytes);
+  }
   if (generation_ == 0) {
     generation_ =
-        agree(peers, what, [&] { return peers.rank() == 0 ? take_generation(*tiers_.slow, seen_generation) : 0; })[0];
+        agree(peers, what, [&] { return peers.rank() == 0 ? tiers_.slow->take_generation(seen_generation) : 0; })[0];
     reclaim(peers, tiers_, generation_, [this](const std::string& text) { warn(text); });
   }
   job.assign({job.step, generation_, job.sequence});
 }
 
 void Saver::write_first_tier(Job& job, const std::string& what) {
-  Peers& peers = *channels_.writer;
-  store::Backend& backend = tiers_.first();
-  const std::string key = data_key(job.version(), peers.rank());
-  Manifest manifest;
   const trace::Span span(tiers_.fast ? "write fast" : "write slow", "checkpoint", job.staged.size());
-  bool foreign = false;
-  try {
-    manifest.objects = agree(peers, what, [&] {
-      unless_fenced(*tiers_.slow, job.version(), foreign,
-                    [&] { job.own = write_object(backend, key, job.staged, options_.chunk_bytes); });
-      return job.own;
-    });
-  } catch (const Error&) {
-    if (!foreign) remove_quietly(backend, key, [this](const std::string& text) { warn(text); });
-    throw;
-  }
-  if (peers.rank() == 0) {
-    manifest.version = job.version();
-    manifest.chunk_bytes = options_.chunk_bytes;
-    manifest.arrays = job.arrays;
-    manifest.metadata = job.metadata;
-    manifest.offsets_bytes.resize(job.arrays.size());
-    for (int r = 0; r < peers.size(); ++r) {
-      const std::vector<std::uint64_t> offsets = object_offsets(job.arrays, r);
-      for (std::size_t a = 0; a < job.arrays.size(); ++a) manifest.offsets_bytes[a].push_back(offsets[a]);
-    }
-    job.manifest = manifest.serialize();
-  }
-  put_manifest(peers, backend, job, what);
+  const bool in_blob = tiers_.slow->builds_on_base();
+  put(*channels_.writer, tiers_.first(), job,
+      content_of(job.staged, options_.chunk_bytes, in_blob ? job.place_bytes : 0), what);
 }
 
 void Saver::drain(Job& job) {
@@ -155,20 +148,15 @@ void Saver::drain(Job& job) {
   Peers& peers = *channels_.drainer;
   const std::optional<Error> failure = attempt(what, peers.rank(), [&] {
     const trace::Span span("drain", "checkpoint", job.own.size_bytes);
-    const std::string key = data_key(job.version(), peers.rank());
+    Content content;
     bool foreign = false;
-    try {
-      agree(peers, what, [&] {
-        unless_fenced(*tiers_.slow, job.version(), foreign, [&] {
-          copy_object(*tiers_.fast, *tiers_.slow, key, job.own, options_.chunk_bytes, drain_memory_);
-        });
-        return Done{};
+    agree(peers, what, [&] {
+      unless_fenced(*tiers_.slow, job.version(), foreign, [&] {
+        content = content_in(*tiers_.fast, job.version(), peers.rank(), job.own, options_.chunk_bytes, drain_memory_);
       });
-    } catch (const Error&) {
-      if (!foreign) remove_quietly(*tiers_.slow, key, [this](const std::string& text) { warn(text); });
-      throw;
-    }
-    put_manifest(peers, *tiers_.slow, job, what);
+      return Done{};
+    });
+    put(peers, *tiers_.slow, job, content, what);
   });
   if (failure) {
     job.fail(*failure);
@@ -179,39 +167,74 @@ void Saver::drain(Job& job) {
   job.close();
 }
 
-/// Writes the manifest. The checkpoint then exists in `backend`; all its data is durable before.
-void Saver::put_manifest(Peers& peers, store::Backend& backend, Job& job, const std::string& what) {
+/// Every rank writes its object; then rank 0 makes the checkpoint exist in `tier`.
+void Saver::put(Peers& peers, Tier& tier, Job& job, const Content& content, const std::string& what) {
+  const Warn warning = [this](const std::string& text) { warn(text); };
+  for (bool published = false; !published;) {
+    Base base;
+    if (tier.builds_on_base()) {
+      const std::vector<Base> bases = agree(peers, what, [&] {
+        Base mine = peers.rank() == 0 ? tier.base(job.version().generation) : Base{};
+        mine.distrusted = tier.distrusts() ? 1 : 0;
+        return mine;
+      });
+      base.number = bases[0].number;
+      for (const Base& mine : bases) base.distrusted |= mine.distrusted;
+    }
+    Written own;
+    bool foreign = false;
+    try {
+      std::vector<ObjectInfo> objects = agree(peers, what, [&] {
+        unless_fenced(*tiers_.slow, job.version(), foreign,
+                      [&] { own = tier.write(job.version(), peers.rank(), content, base); });
+        return content.info;
+      });
+      job.own = content.info;
+      if (peers.rank() == 0 && job.manifest.empty()) {
+        job.manifest = manifest_of(job, std::move(objects), options_.chunk_bytes);
+      }
+    } catch (const Error&) {
+      if (!foreign) tier.discard(job.version(), peers.rank(), own, warning);
+      throw;
+    }
+    published = publish(peers, tier, job, content, base, own, what);
+  }
+}
+
+/// All data is durable before. False if the ranks have to write again.
+bool Saver::publish(Peers& peers, Tier& tier, Job& job, const Content& content, const Base& base, const Written& own,
+                    const std::string& what) {
+  const Warn warning = [this](const std::string& text) { warn(text); };
   struct Result {
     Outcome outcome;
-    std::uint64_t gone = 0;  ///< it failed, and certainly left no manifest
+    std::uint64_t number = 0;
+    std::uint64_t gone = 0;
   };
-  std::optional<Error> own;
+  Draft draft{job.manifest, job.end_bytes, base, {}};
+  if (tier.builds_on_base()) draft.written = gather(peers, own);
+  std::optional<Error> failure;
   const std::vector<Result> results = agree(peers, what, [&] {
     Result result;
     if (peers.rank() != 0) return result;
-    const std::string key = manifest_key(job.version());
-    const ConstBytes text = std::as_bytes(std::span(job.manifest.data(), job.manifest.size()));
-    bool foreign = false;
-    own = attempt(what, 0, [&] {
-      foreign = !backend.put_if_absent(key, std::span(&text, 1));
-      if (foreign) {
-        throw Error(ErrorCode::exists,
-                    backend.url() + ": object " + key + " exists already; was it put there by another program?");
-      }
-      // If no newer job has begun by now, any that begins later counts this checkpoint as older than its own.
-      check_generation(*tiers_.slow, job.version().generation);
+    Publication publication;
+    failure = attempt(what, 0, [&] {
+      publication = tier.publish(job.version(), draft, *tiers_.slow);
+      if (publication.failure) throw *publication.failure;
     });
-    if (!own) return result;
-    result.outcome = Outcome::of(*own);
-    result.gone = !foreign && !attempt(what, 0, [&] { backend.remove(key); });
+    if (failure) result.outcome = Outcome::of(*failure);
+    result.number = publication.number;
+    result.gone = publication.gone ? 1 : 0;
+    if (!publication.warning.empty()) warn(what + ": " + publication.warning);
     return result;
   });
-  if (results[0].outcome.code == 0) return;
-  // If the manifest may have become visible despite the failure, the data must stay.
-  if (results[0].gone != 0) {
-    remove_quietly(backend, data_key(job.version(), peers.rank()), [this](const std::string& text) { warn(text); });
+  if (results[0].outcome.code != 0) {
+    // If the checkpoint may have become visible despite the failure, the data must stay.
+    if (results[0].gone != 0) tier.discard(job.version(), peers.rank(), own, warning);
+    deliver(failure, {results[0].outcome}, what);
   }
-  deliver(own, {results[0].outcome}, what);
+  if (results[0].number == 0) return false;
+  tier.published(results[0].number, content);
+  return true;
 }
 
 void Saver::retire_after(Peers& peers, const Job& job, bool drained) {

@@ -1,6 +1,8 @@
 // Lists, verifies and removes checkpoints without a job.
 #include <algorithm>
 
+#include "checkpoint/blob_tier.hpp"
+#include "checkpoint/folder_tier.hpp"
 #include "checkpoint/object.hpp"
 #include "checkpoint/restore.hpp"
 #include "penstock/checkpoint.hpp"
@@ -20,11 +22,12 @@ struct Place {
   std::map<Version, Holding> fast;
 
   explicit Place(const CheckpointPlace& place) {
-    tiers.slow = store::open_backend(place.url, {.create = false});
-    slow = checkpoint::list_versions(*tiers.slow);
+    const auto backend = store::open_backend(place.url, {.create = false});
+    tiers.slow = place.run.empty() ? checkpoint::folder_tier(backend) : checkpoint::blob_tier(backend, place.run);
+    slow = tiers.slow->list();
     if (place.burst_buffer.empty()) return;
-    tiers.fast = store::open_backend(place.burst_buffer, {.create = false});
-    fast = checkpoint::list_versions(*tiers.fast);
+    tiers.fast = checkpoint::folder_tier(store::open_backend(place.burst_buffer, {.create = false}));
+    fast = tiers.fast->list();
   }
 
   static bool complete(const std::map<Version, Holding>& holdings, const Version& version) {
@@ -48,7 +51,7 @@ struct Place {
     std::erase_if(some, [&](const Version& version) { return version.step != *step; });
     if (some.empty())
       throw Error(ErrorCode::not_found, "there is no complete checkpoint of step " + std::to_string(*step) + " at " +
-                                            tiers.slow->url() + (tiers.fast ? " and " + tiers.fast->url() : ""));
+                                            tiers.slow->title() + (tiers.fast ? " and " + tiers.fast->title() : ""));
     return some;
   }
 
@@ -70,7 +73,7 @@ struct Place {
   }
 };
 
-CheckpointVerified verify(const store::Backend& tier, bool all_objects, const Version& version) {
+CheckpointVerified verify(const checkpoint::Tier& tier, bool all_objects, const Version& version) {
   CheckpointVerified result;
   result.step = version.step;
   result.generation = version.generation;
@@ -88,18 +91,16 @@ CheckpointVerified verify(const store::Backend& tier, bool all_objects, const Ve
   };
   std::optional<Manifest> manifest;
   noting([&] {
-    const std::vector<std::byte> bytes = store::read_all(tier, manifest_key(version));
-    manifest = Manifest::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    manifest = Manifest::parse(tier.manifest(version));
     if (manifest->version != version)
-      throw Error(ErrorCode::corrupt, tier.url() + ": " + manifest_key(version) + " is of another checkpoint");
+      throw Error(ErrorCode::corrupt, tier.name_of(version, -1) + " is of another checkpoint");
   });
   if (!manifest) return result;
   for (int rank = 0; rank < manifest->ranks(); ++rank) {
     const checkpoint::ObjectInfo& info = manifest->objects[static_cast<std::size_t>(rank)];
     if (info.size_bytes == 0) continue;
     noting([&] {
-      checkpoint::ObjectReader reader({{&tier}, data_key(version, rank)}, info, manifest->chunk_bytes,
-                                      [](const std::string&) {});
+      checkpoint::ObjectReader reader({{&tier}, version, rank}, info, manifest->chunk_bytes, [](const std::string&) {});
       for (std::uint64_t chunk = 0; chunk < reader.chunk_count(); ++chunk)
         result.verified_bytes += reader.chunk(chunk).size();
     });
@@ -143,13 +144,14 @@ std::vector<CheckpointEntry> remove_checkpoint(const CheckpointPlace& place, std
     if (opened.tiers.fast) action(*opened.tiers.fast, opened.fast);
     action(*opened.tiers.slow, opened.slow);
   };
-  for_each_tier([&](store::Backend& tier, const std::map<Version, Holding>& holdings) {
+  for_each_tier([&](checkpoint::Tier& tier, const std::map<Version, Holding>& holdings) {
     for (const Version& version : versions) {
       const auto at = holdings.find(version);
       if (at == holdings.end()) continue;
-      if (at->second.manifest) tier.remove(manifest_key(version));
-      remove_data(tier, version, at->second.ranks);
+      if (at->second.manifest) tier.remove(version);
+      tier.remove_data(version, at->second.ranks);
     }
+    tier.sweep();
   });
   return removed;
 }

@@ -81,7 +81,8 @@ std::string Manifest::serialize() const {
   text += ",\n\"objects\": " + list(objects, ",\n", [](const ObjectInfo& object, std::size_t) {
             return "{\"size_bytes\": " + std::to_string(object.size_bytes) +
                    ", \"data_bytes\": " + std::to_string(object.data_bytes) +
-                   ", \"table\": " + json::quoted(to_hex(object.table)) + "}";
+                   ", \"table\": " + json::quoted(to_hex(object.table)) +
+                   (object.place_bytes == 0 ? "" : ", \"place_bytes\": " + std::to_string(object.place_bytes)) + "}";
           });
   text += ",\n\"metadata\": " + json::quoted(metadata);
   const std::string checksum = to_hex(digest(text));
@@ -114,7 +115,8 @@ Manifest Manifest::parse(std::string_view text) {
   manifest.metadata = parsed.at("metadata").text();
   for (const json::Value& object : parsed.at("objects").items()) {
     manifest.objects.push_back({object.at("size_bytes").number(), object.at("data_bytes").number(),
-                                digest_from_hex(object.at("table").text())});
+                                digest_from_hex(object.at("table").text()),
+                                object.has("place_bytes") ? object.at("place_bytes").number() : 0});
   }
   if (parsed.at("ranks").number() != manifest.objects.size())
     refuse("it has " + std::to_string(manifest.objects.size()) + " objects for " +

@@ -25,9 +25,12 @@ struct ArraySpec {
 /// digests of all chunks. A rank without data has no object, and size_bytes is 0.
 struct ObjectInfo {
   std::uint64_t size_bytes = 0;
-  std::uint64_t data_bytes = 0;  ///< without the digests
-  Digest table{};                ///< digest of the digests
+  std::uint64_t data_bytes = 0;   ///< without the digests
+  Digest table{};                 ///< digest of the digests
+  std::uint64_t place_bytes = 0;  ///< where it begins in the blob of the run, if the slow tier is one
 };
+
+std::uint64_t chunks_of(std::uint64_t data_bytes, std::uint64_t chunk_bytes);
 
 inline constexpr std::uint64_t kArrayAlignment = 64;
 

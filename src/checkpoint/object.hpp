@@ -9,17 +9,18 @@
 
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/staging.hpp"
-#include "store/backend.hpp"
+#include "checkpoint/tier.hpp"
 
 namespace penstock::checkpoint {
 
-/// Creates an object from `data` and verifies its length. Throws Error(exists) if the key is taken.
-ObjectInfo write_object(store::Backend& backend, const std::string& key, ConstBytes data, std::uint64_t chunk_bytes);
+/// The object of `data`, which is to lie at `place_bytes` if the tier is a blob. Keeps a view of `data`.
+Content content_of(ConstBytes data, std::uint64_t chunk_bytes, std::uint64_t place_bytes);
 
-/// The backends that may hold a rank's object, preferred ones first.
+/// The tiers that may hold a rank's object, preferred ones first.
 struct Source {
-  std::vector<const store::Backend*> tiers;
-  std::string key;
+  std::vector<const Tier*> tiers;
+  Version version;
+  int rank = 0;
 };
 
 /// Reads verified chunks of one object. If one tier lacks the object or holds it damaged, it reads the next tier.
@@ -35,7 +36,7 @@ class ObjectReader {
 
  private:
   /// Calls `read` with one tier after the other until it succeeds, starting with the tier that succeeded last.
-  void first_intact(const std::function<void(const store::Backend&)>& read);
+  void first_intact(const std::function<void(const Tier&)>& read);
 
   const Source source_;
   const ObjectInfo info_;
@@ -46,9 +47,13 @@ class ObjectReader {
   std::vector<std::byte> buffer_;
 };
 
-/// Copies an object to another backend through `memory`. Verifies every chunk on the way, then the length of the copy.
-/// Throws Error(exists) if the key is taken.
-void copy_object(const store::Backend& from, store::Backend& to, const std::string& key, const ObjectInfo& info,
-                 std::uint64_t chunk_bytes, Staging& memory);
+/// An object in a tier, to be written to another one. Chunks are read into `memory` when they are loaded, and verified.
+/// Keeps references to `from` and `memory`.
+Content content_in(const Tier& from, const Version& version, int rank, const ObjectInfo& info,
+                   std::uint64_t chunk_bytes, Staging& memory);
+
+/// The digests of all chunks of an object. Verifies them as a whole.
+std::vector<Digest> read_digests(const Tier& tier, const Version& version, int rank, const ObjectInfo& info,
+                                 std::uint64_t chunk_bytes);
 
 }  // namespace penstock::checkpoint

@@ -49,32 +49,36 @@ std::optional<std::string> damage_of(const Poll<Value>& poll, const std::string&
 /// "checkpoint of step 3 at file:///slow and file:///fast"
 std::string subject_of(const Tiers& tiers, std::optional<std::uint64_t> step) {
   const std::string what = step ? "checkpoint of step " + std::to_string(*step) : "checkpoint";
-  return what + " at " + tiers.slow->url() + (tiers.fast ? " and " + tiers.fast->url() : "");
+  return what + " at " + tiers.slow->title() + (tiers.fast ? " and " + tiers.fast->title() : "");
 }
 
-std::vector<const store::Backend*> places(const Tiers& tiers) {
+std::vector<const Tier*> places(const Tiers& tiers) {
   if (tiers.fast) return {tiers.fast.get(), tiers.slow.get()};
   return {tiers.slow.get()};
 }
 
 /// The text of an intact manifest in either tier.
 std::string manifest_text(const Tiers& tiers, const Version& version, int rank) {
-  const std::string key = manifest_key(version);
   std::optional<Error> failure;
-  for (const store::Backend* tier : places(tiers)) {
-    if (!tier->exists(key)) continue;
+  for (const Tier* tier : places(tiers)) {
     std::string text;
-    std::optional<Error> damage = attempt(tier->url() + ": object " + key, rank, [&] {
-      const std::vector<std::byte> bytes = store::read_all(*tier, key);
-      text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    bool absent = false;
+    std::optional<Error> damage = attempt(tier->name_of(version, -1), rank, [&] {
+      try {
+        text = tier->manifest(version);
+      } catch (const Error& error) {
+        absent = error.code() == ErrorCode::not_found;
+        throw;
+      }
       if (Manifest::parse(text).version != version) throw Error(ErrorCode::corrupt, "it is of another checkpoint");
     });
     if (!damage) return text;
+    if (absent) continue;
     if (!is_damage(damage->code())) throw *damage;
     failure = damage;
   }
   if (failure) throw *failure;
-  throw Error(ErrorCode::not_found, tiers.slow->url() + ": " + key + " has been removed meanwhile");
+  throw Error(ErrorCode::not_found, tiers.slow->name_of(version, -1) + " has been removed meanwhile");
 }
 
 /// One call of restore().
@@ -122,9 +126,9 @@ class Restoration {
     const std::size_t told = warnings_.size();
     const std::vector<Request> requests = agree(peers_, "restore", [&] {
       // All ranks see the same slow tier, so one rank lists it for all.
-      if (peers_.rank() == 0) slow = list_versions(*tiers_.slow);
+      if (peers_.rank() == 0) slow = tiers_.slow->list();
       if (tiers_.fast) {
-        const auto failure = attempt("burst buffer", peers_.rank(), [&] { fast = list_versions(*tiers_.fast); });
+        const auto failure = attempt("burst buffer", peers_.rank(), [&] { fast = tiers_.fast->list(); });
         if (failure) warnings_.push_back(failure->message());
       }
       return Request{options_.step.value_or(0), options_.step ? 0u : 1u, warnings_.size() > told ? 1u : 0u};
@@ -284,7 +288,7 @@ class Restoration {
     for (std::size_t i = 0; i < saved_ranks; ++i) {
       const std::size_t r = (static_cast<std::size_t>(peers_.rank()) + i) % saved_ranks;
       if (pieces[r].empty()) continue;
-      ObjectReader reader({places(tiers_), data_key(manifest.version, static_cast<int>(r))}, manifest.objects[r],
+      ObjectReader reader({places(tiers_), manifest.version, static_cast<int>(r)}, manifest.objects[r],
                           manifest.chunk_bytes, [&](const std::string& text) { repairs.push_back(text); });
       fill(pieces[r], manifest.chunk_bytes, [&](std::uint64_t index) { return reader.chunk(index); });
       pieces[r] = {};
@@ -341,9 +345,9 @@ CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step) {
 
 std::vector<Version> complete_versions(const Tiers& tiers) {
   std::set<Version> complete;
-  for (const store::Backend* tier : {tiers.slow.get(), tiers.fast.get()}) {
+  for (const Tier* tier : {tiers.slow.get(), tiers.fast.get()}) {
     if (tier == nullptr) continue;
-    for (const auto& [version, holding] : list_versions(*tier)) {
+    for (const auto& [version, holding] : tier->list()) {
       if (holding.complete()) complete.insert(version);
     }
   }

@@ -192,8 +192,8 @@ std::vector<std::string> Saver::warnings() const {
 }
 
 std::string Saver::report() const {
-  std::string text = "slow tier: " + tiers_.slow->url() + "\n";
-  text += "burst buffer: " + (tiers_.fast ? tiers_.fast->url() : std::string("none")) + "\n";
+  std::string text = "slow tier: " + tiers_.slow->title() + "\n";
+  text += "burst buffer: " + (tiers_.fast ? tiers_.fast->title() : std::string("none")) + "\n";
   std::uint64_t staging_bytes = 0;
   for (const Staging& staging : staging_) staging_bytes += staging.size_bytes();
   text += "staging memory: " + std::to_string(staging_bytes) + " bytes, filled by " + std::to_string(copy_threads_) +

@@ -61,7 +61,9 @@ class Saver {
   // Run on the drainer thread.
   void drain(Job& job);
   // Run on both.
-  void put_manifest(Peers& peers, store::Backend& backend, Job& job, const std::string& what);
+  void put(Peers& peers, Tier& tier, Job& job, const Content& content, const std::string& what);
+  bool publish(Peers& peers, Tier& tier, Job& job, const Content& content, const Base& base, const Written& own,
+               const std::string& what);
   void retire_after(Peers& peers, const Job& job, bool drained);
 
   void warn(const std::string& text);

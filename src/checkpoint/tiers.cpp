@@ -1,13 +1,10 @@
 #include "checkpoint/tiers.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace penstock::checkpoint {
 
 namespace {
-
-constexpr std::chrono::hours kDeadWriter{1};
 
 struct Victim {
   std::uint64_t fast = 0;
@@ -15,13 +12,9 @@ struct Victim {
   std::int64_t ranks = 0;  ///< the highest rank with data, plus one
 };
 
-void try_to(const Warn& warn, const std::string& what, const std::function<void()>& action) {
-  if (const std::optional<Error> error = attempt(what, -1, action)) warn(error->message());
-}
-
-std::map<Version, Holding> list_or_warn(const store::Backend& backend, const Warn& warn) {
+std::map<Version, Holding> list_or_warn(const Tier& tier, const Warn& warn) {
   std::map<Version, Holding> versions;
-  try_to(warn, "listing checkpoints", [&] { versions = list_versions(backend); });
+  try_to(warn, "listing checkpoints", [&] { versions = tier.list(); });
   return versions;
 }
 
@@ -76,15 +69,16 @@ std::vector<Version> fast_victims(const std::map<Version, Holding>& fast, const 
 std::vector<Victim> remove_manifests(const Tiers& tiers, const Retirement& retirement, const Warn& warn) {
   const std::map<Version, Holding> slow = list_or_warn(*tiers.slow, warn);
   std::vector<Victim> victims;
-  const auto remove_from = [&](store::Backend& backend, const std::map<Version, Holding>& holdings,
+  const auto remove_from = [&](Tier& tier, const std::map<Version, Holding>& holdings,
                                const std::vector<Version>& versions) {
     for (const Version& version : versions) {
       try_to(warn, "removing the checkpoint of " + describe(version), [&] {
-        backend.remove(manifest_key(version));
+        tier.remove(version);
         const std::vector<int>& ranks = holdings.at(version).ranks;
-        victims.push_back({&backend == tiers.fast.get() ? 1u : 0u, version, ranks.empty() ? 0 : ranks.back() + 1});
+        victims.push_back({&tier == tiers.fast.get() ? 1u : 0u, version, ranks.empty() ? 0 : ranks.back() + 1});
       });
     }
+    if (!versions.empty()) try_to(warn, "freeing the space of removed checkpoints", [&] { tier.sweep(); });
   };
   if (retirement.drained) remove_from(*tiers.slow, slow, slow_victims(slow, retirement));
   if (tiers.fast) {
@@ -118,7 +112,7 @@ void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, cons
       for (int r = peers.rank(); r < victim.ranks; r += peers.size()) ranks.push_back(r);
     }
     try_to(warn, "removing the data of " + describe(victim.version),
-           [&] { remove_data(victim.fast != 0 ? *tiers.fast : *tiers.slow, victim.version, ranks); });
+           [&] { (victim.fast != 0 ? *tiers.fast : *tiers.slow).remove_data(victim.version, ranks); });
   }
 }
 
@@ -157,28 +151,14 @@ Complete gather_complete(Peers& peers, const std::map<Version, Holding>& slow, c
 }
 
 void reclaim(Peers& peers, const Tiers& tiers, std::uint64_t generation, const Warn& warn) {
-  const auto reclaim_tier = [&](store::Backend& backend, const std::map<Version, Holding>& held,
-                                const std::set<Version>& complete) {
-    for (const auto& [version, holding] : held) {
-      const bool nothing_left = holding.ranks.empty() && !holding.manifest;
-      if (version.generation >= generation || complete.contains(version) || nothing_left) continue;
-      try_to(warn, "removing what is left of " + describe(version), [&] {
-        // A job that was stopped just before it creates the manifest must not complete what is removed here.
-        backend.put_if_absent(abandoned_key(version), {});
-        if (holding.manifest) backend.remove(manifest_key(version));
-        remove_data(backend, version, holding.ranks);
-      });
-    }
-    try_to(warn, "removing files of dead runs", [&] { backend.reclaim(kDeadWriter); });
-  };
   std::map<Version, Holding> slow;
   std::map<Version, Holding> fast;
   if (peers.rank() == 0) slow = list_or_warn(*tiers.slow, warn);
   if (tiers.fast) fast = list_or_warn(*tiers.fast, warn);
   const std::set<Version> complete_slow = gather_complete(peers, slow, {}).versions;
   const std::set<Version> complete_fast = gather_complete(peers, {}, fast).versions;
-  if (peers.rank() == 0) reclaim_tier(*tiers.slow, slow, complete_slow);
-  if (tiers.fast) reclaim_tier(*tiers.fast, fast, complete_fast);
+  if (peers.rank() == 0) tiers.slow->reclaim(generation, slow, complete_slow, warn);
+  if (tiers.fast) tiers.fast->reclaim(generation, fast, complete_fast, warn);
 }
 
 }  // namespace penstock::checkpoint

@@ -10,19 +10,17 @@
 
 #include "checkpoint/keys.hpp"
 #include "checkpoint/peers.hpp"
-#include "store/backend.hpp"
+#include "checkpoint/tier.hpp"
 
 namespace penstock::checkpoint {
 
-/// The backends of the tiers, as this rank has opened them.
+/// The tiers, as this rank has opened them.
 struct Tiers {
-  std::shared_ptr<store::Backend> slow;  ///< shared by all ranks
-  std::shared_ptr<store::Backend> fast;  ///< the burst buffer, which may be local to each node; empty: none
+  std::shared_ptr<Tier> slow;  ///< shared by all ranks
+  std::shared_ptr<Tier> fast;  ///< the burst buffer, which may be local to each node; empty: none
 
-  store::Backend& first() const { return fast ? *fast : *slow; }
+  Tier& first() const { return fast ? *fast : *slow; }
 };
-
-using Warn = std::function<void(const std::string&)>;
 
 /// A version that has become durable, from which retire() derives what to remove.
 struct Retirement {

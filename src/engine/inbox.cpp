@@ -1,5 +1,6 @@
 #include "engine/inbox.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/copy.hpp"
@@ -57,7 +58,9 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
   StepId step = CompiledPlan::kNone;
   if (header.signature != operation.call.signature) {
     core_.fail_mismatch(operation, source, "they called different operations, or with different arguments");
-  } else if (header.kind != MessageKind::probe) {
+  } else if (header.kind == MessageKind::probe) {
+    promise(operation, source);
+  } else {
     const CompiledPlan& compiled = *operation.call.compiled;
     step = compiled.receiver(consumer_of(header.kind), source, header.tag);
     while (step != CompiledPlan::kNone && (state.flags[step] & matched)) step = compiled.next_receiver(step);
@@ -75,6 +78,21 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
     core_.deliver(operation, step, header, payload);
   }
   if (stored != nullptr) forget(stored);
+}
+
+// The asker may wait for a message that this rank's plan does not have, while this rank waits for it.
+void Inbox::promise(const Operation& operation, int peer) {
+  if (operation.plan().by_flags) return;
+  Header answer = core_.header_for(operation, MessageKind::promised);
+  answer.bytes = static_cast<std::uint64_t>(std::ranges::count_if(operation.plan().steps, [&](const Step& step) {
+    return plan::consumer_of(step.kind).has_value() && step.peer == peer;
+  }));
+  core_.send(peer, answer, {}, nullptr);
+}
+
+StepId Inbox::find_unpromised(const Operation& operation, int peer, std::uint64_t messages) const {
+  std::uint64_t expected = 0;
+  return find(operation, [&](const Step& step, std::uint8_t) { return step.peer == peer && expected++ == messages; });
 }
 
 void Inbox::cancel(Operation& operation) {

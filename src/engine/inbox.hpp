@@ -26,6 +26,9 @@ class Inbox final : public Mechanism {
   /// For a peer that has completed the operation, so that all its messages have come: a step that still waits for this
   /// peer, or kNone.
   StepId find_missing(const Operation& operation, int peer) const;
+  /// A step that waits for this peer and gets nothing, since the peer's plan has only so many messages for this rank;
+  /// or kNone.
+  StepId find_unpromised(const Operation& operation, int peer, std::uint64_t messages) const;
 
   void begin(Operation& operation) override;
   void cancel(Operation& operation) override;
@@ -50,6 +53,7 @@ class Inbox final : public Mechanism {
 
   void deliver(Operation& operation, StepId step);
   void match(Operation& operation, const Header& header, ConstBytes payload, Stored* stored);
+  void promise(const Operation& operation, int peer);
   Stored* store(const Header& header, ConstBytes payload);
   void forget(Stored* message);
   template <typename Predicate>

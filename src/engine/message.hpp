@@ -17,6 +17,8 @@ enum class MessageKind : std::uint8_t {
   notice,      ///< the operation failed at the source; the payload is a Notice and the text
   probe,       ///< carries the signature, so that a mismatch is found while ranks wait for each other
   completed,   ///< answers a probe: the operation is complete at the source, which sends nothing more for it
+  promised,    ///< answers a probe: the source still runs the operation, in which its plan has `bytes` messages for the
+               ///< asker
   sent,        ///< between nodes: items [`address`, ...) of a list of `bytes` SentMessages; `tag` is its ListKind
   counts,      ///< between nodes: the source has sent this rank `bytes` messages up to the end of epoch `sequence`
   left,        ///< between nodes: answers any packet; the source has left, and takes part in no more operations

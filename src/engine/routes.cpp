@@ -89,6 +89,7 @@ void Routes::arrive(const Header& header, ConstBytes payload) {
   switch (header.kind) {
     case MessageKind::notice: return on_notice(header, payload);
     case MessageKind::completed: return on_completed(header);
+    case MessageKind::promised: return on_promised(header);
     default: the<Inbox>().arrive(header, payload);
   }
 }
@@ -130,6 +131,20 @@ void Routes::on_completed(const Header& header) {
   if (missing == CompiledPlan::kNone) return;
   fail_mismatch(waiting, peer,
                 "rank " + std::to_string(peer) + " completed it without sending the " +
+                    std::to_string(plan::consumed_bytes(waiting.step(missing))) + " bytes that rank " +
+                    std::to_string(rank) + " expected from it");
+}
+
+// As on_completed(), for ranks that wait for each other: none completes the operation.
+void Routes::on_promised(const Header& header) {
+  if (header.sequence < operations.base()) return;
+  Operation& waiting = operations.at(header.sequence);
+  if (!waiting.is_running() || waiting.has_failed() || waiting.is_finished() || waiting.plan().by_flags) return;
+  const int peer = static_cast<int>(header.source);
+  const StepId missing = the<Inbox>().find_unpromised(waiting, peer, header.bytes);
+  if (missing == CompiledPlan::kNone) return;
+  fail_mismatch(waiting, peer,
+                "rank " + std::to_string(peer) + " takes part without sending the " +
                     std::to_string(plan::consumed_bytes(waiting.step(missing))) + " bytes that rank " +
                     std::to_string(rank) + " expected from it");
 }

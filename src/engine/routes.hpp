@@ -80,6 +80,7 @@ class Routes : public Core {
   }
   void send_step(Operation& operation, StepId step);
   void on_completed(const Header& header);
+  void on_promised(const Header& header);
 
   Mechanisms mechanisms_;
 };

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "penstock/mpi.hpp"
 #include "preload/types.hpp"
@@ -182,17 +183,6 @@ void fill_items(const Side& side, std::size_t blocks, std::span<const Neighbor> 
       reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(side.buffer) + static_cast<std::uintptr_t>(moved));
 }
 
-/// Why a neighbourhood collective is left to MPI, by what all ranks know; or nullptr.
-const char* why_not_among_neighbors(const Call& call, const Members& members) {
-  if (members.graph == nullptr) return "a communicator without neighbours, or whose sources and destinations differ";
-  if (has_counts(call.kind)) return nullptr;
-  // Penstock compares the count of all ranks, MPI only those at both ends of an edge.
-  for (int rank = 0; rank < members.ranks; ++rank)
-    if (members.graph->sources(rank).empty() && members.graph->destinations(rank).empty())
-      return "a rank without neighbours, whose count MPI ignores";
-  return nullptr;
-}
-
 const char* translate_movement(const Call& call, const Members& members, Translated& to) {
   const Roles roles = roles_of(call, members);
   const auto rank = static_cast<std::size_t>(members.rank);
@@ -235,16 +225,60 @@ const char* translate_movement(const Call& call, const Members& members, Transla
   return nullptr;
 }
 
+/// MPI compares the lengths at both ends of an edge only, so the blocks that a rank sends may have another length than
+/// those that it receives, and the count of a rank without neighbours means nothing. Penstock's own forms with one
+/// count compare it on all ranks; those with counts do not.
+class WithCounts {
+ public:
+  WithCounts(const Call& call, const Graph& graph, int rank) : call_(call) {
+    const bool gathers = call.kind == CollectiveKind::neighbor_allgather;
+    call_.kind = gathers ? CollectiveKind::neighbor_allgatherv : CollectiveKind::neighbor_alltoallv;
+    list(call_.receive, graph.sources(rank).size(), received_);
+    if (!gathers) list(call_.send, graph.destinations(rank).size(), sent_);
+  }
+  WithCounts(const WithCounts&) = delete;
+  WithCounts& operator=(const WithCounts&) = delete;
+
+  const Call& call() const { return call_; }
+
+ private:
+  struct Lists {
+    std::vector<MPI_Count> counts;
+    std::vector<MPI_Aint> displacements;
+  };
+
+  static void list(Side& side, std::size_t blocks, Lists& lists) {
+    if (blocks == 0) return;
+    lists.counts.assign(blocks, side.count);
+    for (std::size_t i = 0; i < blocks; ++i)
+      lists.displacements.push_back(static_cast<MPI_Aint>(side.count) * static_cast<MPI_Aint>(i));
+    side.counts = lists.counts.data();
+    side.displacements = lists.displacements.data();
+    side.has_large_counts = side.has_large_displacements = true;
+    side.count = 0;
+  }
+
+  Call call_;
+  Lists sent_;
+  Lists received_;
+};
+
+const char* translate_among_neighbors(const Call& call, const Members& members, Translated& to) {
+  if (call.send.buffer == MPI_IN_PLACE || call.receive.buffer == MPI_IN_PLACE) return kRefused;
+  if (members.graph == nullptr) return "a communicator without neighbours, or whose sources and destinations differ";
+  if (has_counts(call.kind)) return translate_movement(call, members, to);
+  const WithCounts general(call, *members.graph, members.rank);
+  to.collective.kind = general.call().kind;
+  return translate_movement(general.call(), members, to);
+}
+
 }  // namespace
 
 const char* translate(const Call& call, const Members& members, Translated& to) {
   to.collective.kind = call.kind;
   if (call.kind == CollectiveKind::barrier) return nullptr;
   if (is_rooted(call.kind) && (call.root < 0 || call.root >= members.ranks)) return kRefused;
-  if (is_neighborhood(call.kind)) {
-    if (call.send.buffer == MPI_IN_PLACE || call.receive.buffer == MPI_IN_PLACE) return kRefused;
-    if (const char* reason = why_not_among_neighbors(call, members)) return reason;
-  }
+  if (is_neighborhood(call.kind)) return translate_among_neighbors(call, members, to);
   if (!computes(call.kind)) return translate_movement(call, members, to);
   if (is_wrong(call.receive, static_cast<std::size_t>(members.ranks))) return kRefused;
   return translate_reduction(call, members.rank, members.ranks, to);

@@ -142,6 +142,9 @@ class BlobState {
   /// was collected, Error(invalid_argument) if there is no `parent`. The parts stay staged then.
   std::optional<std::uint64_t> commit_if(std::uint64_t parent, std::vector<Part> parts);
 
+  /// Changes the size, with the condition of commit_if. Nothing if a gc fenced it.
+  std::optional<std::uint64_t> resize_if(std::uint64_t parent, std::uint64_t size_bytes);
+
   /// A blob without gc/alive does not exist yet (pending), or not any more.
   enum class Existence : std::uint8_t { pending, there, removed };
   Existence existence() const;

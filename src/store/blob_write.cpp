@@ -80,6 +80,10 @@ std::optional<std::uint64_t> BlobState::commit_if(std::uint64_t parent, std::vec
   return commit_record(RecordKind::write, std::move(parts), 0, parent);
 }
 
+std::optional<std::uint64_t> BlobState::resize_if(std::uint64_t parent, std::uint64_t size_bytes) {
+  return commit_record(RecordKind::resize, {}, size_bytes, parent);
+}
+
 std::optional<std::uint64_t> BlobState::commit_record(RecordKind kind, std::vector<Part> parts, std::uint64_t number,
                                                       std::optional<std::uint64_t> parent) {
   check_log();

@@ -200,6 +200,30 @@ INSTANTIATE_TEST_SUITE_P(Row, EveryTransfer,
                          testing::ValuesIn(rows([](CollectiveKind kind) { return kind != CollectiveKind::barrier; })),
                          row_name);
 
+class EveryNeighborhood : public EveryAlgorithm {};
+INSTANTIATE_TEST_SUITE_P(Row, EveryNeighborhood, testing::ValuesIn(rows(is_neighborhood)), row_name);
+
+// The first rank of each node has no neighbours. MPI ignores its count, which a program cannot know.
+TEST_P(EveryNeighborhood, NeedsNoCountOfRanksWithoutNeighbors) {
+  constexpr std::int32_t kRanks = 7;
+  const std::vector<std::int32_t> nodes{0, 0, 0, 1, 1, 1, 1};
+  const std::vector<std::vector<std::int32_t>> sources{{}, {5}, {4, 6}, {}, {1, 1}, {2, 4}, {}};
+  const std::vector<std::vector<std::int32_t>> destinations{{}, {4, 4}, {5}, {}, {2, 5}, {1}, {2}};
+  const auto graph = std::make_shared<const Graph>(sources, destinations);
+  std::vector<Plan> plans;
+  for (std::int32_t rank = 0; rank < kRanks; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    const bool is_alone = sources[at].empty() && destinations[at].empty();
+    Collective own = request();
+    own.graph = graph;
+    own.count = is_alone || has_send_counts(own.kind) ? 0 : 5;
+    if (has_send_counts(own.kind)) own.send.counts.assign(destinations[at].size(), 5);
+    if (has_receive_counts(own.kind)) own.receive.counts.assign(sources[at].size(), 5);
+    plans.push_back(plan_collective(Team{rank, nodes}, own));
+  }
+  for (const std::string& finding : verify(plans, nodes, 1)) ADD_FAILURE() << finding;
+}
+
 bool has_block_per_rank(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::barrier:
@@ -232,6 +256,26 @@ TEST(DefaultChoice, IsCorrectAndTheSameOnAllRanks) {
             EXPECT_EQ(choose(Team{rank, nodes}, request_of(collective, rank, size)).algorithm, chosen);
           check(collective, size, placement, 1, size % 3);
         }
+}
+
+// Combining pays if a leader then has fewer messages than the busiest rank had without.
+TEST(DefaultChoice, CombinesTheMessagesOfANeighborhoodWhereItSavesThem) {
+  constexpr std::int32_t kRanks = 16;
+  const std::vector<std::int32_t> nodes{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+  std::vector<std::vector<std::int32_t>> others(kRanks);
+  for (std::int32_t rank = 0; rank < kRanks; ++rank)
+    for (std::int32_t other = 0; other < kRanks; ++other)
+      if (other != rank) others[static_cast<std::size_t>(rank)].push_back(other);
+  const auto all = std::make_shared<const Graph>(others, others);
+  const auto grid = std::make_shared<const Graph>(Graph::cartesian(std::vector{4, 4}, {true, true}));
+  const auto chosen = [&](const std::shared_ptr<const Graph>& graph, std::uint64_t count) {
+    Collective collective{.kind = CollectiveKind::neighbor_alltoall, .count = count};
+    collective.graph = graph;
+    return std::string(choose(Team{3, nodes}, collective).algorithm->name);
+  };
+  EXPECT_EQ(chosen(all, 8), "combined");
+  EXPECT_EQ(chosen(all, 1 << 20), "direct");
+  EXPECT_EQ(chosen(grid, 8), "direct");
 }
 
 }  // namespace

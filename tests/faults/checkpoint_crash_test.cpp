@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "store/collect.hpp"
 #include "unit/checkpoint/faulty_backend.hpp"
 #include "unit/checkpoint/vector.hpp"
 
@@ -13,6 +14,7 @@ namespace {
 using Level = CheckpointLevel;
 
 constexpr int kCrashingRanks = 2;
+constexpr std::int64_t kElements = 3000;  // more than a record of a blob holds itself
 
 /// The newest saves that some rank was told of before the power cut.
 struct Promises {
@@ -23,6 +25,7 @@ struct Promises {
 
 struct SavedSteps {
   const char* name;
+  bool in_blob;  ///< the slow tier
   bool burst_buffer;
   int staging_buffers;
   std::vector<std::uint64_t> steps;  ///< in the order of the saves; the first one is complete before the power cut
@@ -32,17 +35,24 @@ void PrintTo(const SavedSteps& saved, std::ostream* out) { *out << saved.name; }
 
 /// The data of each save follow from its place in the run.
 CheckpointHandle save(Rank& rank, const SavedSteps& saved, std::size_t number) {
-  return rank.save(saved.steps[number], Vector(rank, number).arrays);
+  return rank.save(saved.steps[number], Vector(rank, number, kElements).with_frozen().arrays);
 }
 
 /// Which save of the run this is.
 std::size_t number_of(const Restored& restored, const SavedSteps& saved) {
   for (std::size_t number = 0; number < saved.steps.size(); ++number) {
     if (restored.step == saved.steps[number] &&
-        copy_of(restored.arrays.at(0)) == local_part(Layout::whole({1000}), 0, 4, number))
+        copy_of(restored.arrays.at(0)) == local_part(Layout::whole({kElements}), 0, 4, number) &&
+        copy_of(restored.arrays.at(1)) == local_part(Layout::whole({kElements}), 0, 4, kFrozenSeed))
       return number;
   }
   throw Error(ErrorCode::internal, "step " + std::to_string(restored.step) + " holds nothing that was saved");
+}
+
+void expect_sound(const std::shared_ptr<store::Backend>& backend) {
+  CheckReport report;
+  store::check_blob(*store::BlobState::open(backend, kRun), report);
+  EXPECT_TRUE(report.problems.empty()) << report.problems.at(0);
 }
 
 class Crash : public testing::TestWithParam<SavedSteps> {};
@@ -50,10 +60,11 @@ class Crash : public testing::TestWithParam<SavedSteps> {};
 TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
   const SavedSteps& saved = GetParam();
   const bool burst_buffer = saved.burst_buffer;
+  const auto tiers = saved.in_blob ? blob_and_folder : folders;
   bool survived = false;
   for (long at = 0; !survived; ++at) {
     SCOPED_TRACE("power fails before change " + std::to_string(at));
-    ASSERT_LT(at, 200);
+    ASSERT_LT(at, 500);
     const auto slow = memory();
     const auto fast = burst_buffer ? memory() : nullptr;
     const auto faults = std::make_shared<Faults>();
@@ -63,8 +74,8 @@ TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
     world.options.staging_buffers = saved.staging_buffers;
     world.options.chunk_bytes = 512;
     world.tiers = [&](int) {
-      return Tiers{std::make_shared<FaultyBackend>(slow, faults),
-                   fast ? std::make_shared<FaultyBackend>(fast, faults) : nullptr};
+      return tiers(std::make_shared<FaultyBackend>(slow, faults),
+                   fast ? std::make_shared<FaultyBackend>(fast, faults) : nullptr);
     };
     Promises promises;
     run_ranks(world, [&](Rank& rank) {
@@ -103,13 +114,13 @@ TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
 
     // The job restarts with another number of ranks, once without the burst buffer and once with it.
     world.ranks = 3;
-    world.tiers = shared_tiers(slow);
+    world.tiers = [&](int) { return tiers(slow, nullptr); };
     run_ranks(world, [&](Rank& rank) {
       const Restored restored = rank.restore();
       EXPECT_GE(number_of(restored, saved), promises.drained);
       EXPECT_TRUE(restored.warnings.empty());
     });
-    world.tiers = shared_tiers(slow, fast);
+    world.tiers = [&](int) { return tiers(slow, fast); };
     run_ranks(world, [&](Rank& rank) {
       const Restored restored = rank.restore();
       EXPECT_GE(number_of(restored, saved), promises.fast);
@@ -117,28 +128,33 @@ TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
       // The new job saves a step that the dead run may have begun. When it has passed all steps, nothing of that run is
       // left.
       for (const std::uint64_t step : {restored.step + 1, std::uint64_t{100}}) {
-        rank.save(step, Vector(rank, step).arrays).wait(Level::drained);
+        rank.save(step, Vector(rank, step, kElements).with_frozen().arrays).wait(Level::drained);
         rank.saver().finish();
         EXPECT_TRUE(rank.saver().warnings().empty());
-        expect_vector(rank.restore(), step);
+        expect_vector(rank.restore(), step, kElements);
       }
     });
-    for (const auto& tier : {slow, fast}) {
+    const Tiers left = tiers(slow, fast);
+    for (const auto& tier : {left.slow, left.fast}) {
       if (!tier) continue;
-      for (const auto& [version, holding] : list_versions(*tier)) {
+      for (const auto& [version, holding] : tier->list()) {
         EXPECT_TRUE(holding.complete() || (holding.abandoned && holding.ranks.empty() && !holding.manifest))
             << describe(version) << " is neither complete nor gone";
       }
       EXPECT_EQ(complete_steps(*tier), std::vector<std::uint64_t>{100});
     }
+    if (saved.in_blob) expect_sound(slow);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoint, Crash,
-                         testing::Values(SavedSteps{"Direct", false, 1, {1, 2, 3, 4}},
-                                         SavedSteps{"WithBurstBuffer", true, 1, {1, 2, 3, 4}},
-                                         SavedSteps{"GoesBackDirect", false, 2, {4, 6, 5, 6}},
-                                         SavedSteps{"GoesBackWithBurstBuffer", true, 2, {4, 6, 5, 6}}),
+                         testing::Values(SavedSteps{"Direct", false, false, 1, {1, 2, 3, 4}},
+                                         SavedSteps{"WithBurstBuffer", false, true, 1, {1, 2, 3, 4}},
+                                         SavedSteps{"GoesBackDirect", false, false, 2, {4, 6, 5, 6}},
+                                         SavedSteps{"GoesBackWithBurstBuffer", false, true, 2, {4, 6, 5, 6}},
+                                         SavedSteps{"InABlob", true, false, 1, {1, 2, 3, 4}},
+                                         SavedSteps{"InABlobWithBurstBuffer", true, true, 1, {1, 2, 3, 4}},
+                                         SavedSteps{"GoesBackInABlob", true, false, 2, {4, 6, 5, 6}}),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

@@ -151,7 +151,7 @@ TEST_F(Damage, BeforeTheDrainFailsTheDrain) {
   Channels channels;
   channels.writer = std::make_shared<Rotting>(*fast);
   channels.drainer = single_process();
-  Saver saver(Tiers{other_slow, fast}, channels, world.options);
+  Saver saver(folders(other_slow, fast), channels, world.options);
   const Layout layout = Layout::whole({1000});
   const std::vector<std::byte> data = local_part(layout, 0, 4, 3);
   const auto job = saver.save(3, {{"v", DType::float32, layout, data}}, "");

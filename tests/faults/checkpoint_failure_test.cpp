@@ -27,7 +27,7 @@ class Fails : public testing::TestWithParam<Failure> {
     world.ranks = kFailingRanks;
     world.relayed = GetParam().relayed;
     world.tiers = [this](int) {
-      return Tiers{std::make_shared<FaultyBackend>(slow, faults), std::make_shared<FaultyBackend>(fast, faults)};
+      return folders(std::make_shared<FaultyBackend>(slow, faults), std::make_shared<FaultyBackend>(fast, faults));
     };
     // Step 2 is the first or the second save of the job.
     const auto key = [](std::uint64_t sequence) {
@@ -85,7 +85,7 @@ TEST_P(Fails, ThatCheckpointOnAllRanksAtWait) {
     expect_vector(rank.restore(first), 1);
     EXPECT_TRUE(rank.saver().warnings().empty());
   });
-  EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_EQ(complete_steps(slow), (std::vector<std::uint64_t>{1, 3}));
   EXPECT_EQ(list_versions(*slow).size(), 2u) << "data of the failed one are left";
   EXPECT_EQ(list_versions(*fast).size(), 1u);
 }
@@ -162,7 +162,7 @@ TEST(Checkpoint, WithTwoStagingBuffersASaveDoesNotWaitForTheWriteOfThePreviousOn
   World world;
   world.ranks = 2;
   world.options.staging_buffers = 2;
-  world.tiers = [&](int) { return Tiers{std::make_shared<FaultyBackend>(slow, faults), nullptr}; };
+  world.tiers = [&](int) { return folders(std::make_shared<FaultyBackend>(slow, faults), nullptr); };
   run_ranks(world, [&](Rank& rank) {
     std::vector<CheckpointHandle> handles;
     for (std::uint64_t step = 1; step <= 2; ++step) {
@@ -199,7 +199,7 @@ TEST(Checkpoint, ManifestOfUncertainFateKeepsItsData) {
   };
   World world;
   world.ranks = 2;
-  world.tiers = [&](int) { return Tiers{std::make_shared<FaultyBackend>(slow, faults), nullptr}; };
+  world.tiers = [&](int) { return folders(std::make_shared<FaultyBackend>(slow, faults), nullptr); };
   run_ranks(world, [&](Rank& rank) {
     CheckpointHandle handle = rank.save(1, Vector(rank, 1).arrays);
     EXPECT_THROW(handle.wait(Level::drained), Error);
@@ -216,7 +216,7 @@ TEST(Checkpoint, OldOneThatCannotBeRemovedIsAWarning) {
   World world;
   world.ranks = 2;
   world.options.keep = 1;
-  world.tiers = [&](int) { return Tiers{std::make_shared<FaultyBackend>(slow, faults), nullptr}; };
+  world.tiers = [&](int) { return folders(std::make_shared<FaultyBackend>(slow, faults), nullptr); };
   run_ranks(world, [&](Rank& rank) {
     for (std::uint64_t step = 1; step <= 3; ++step) rank.save(step, Vector(rank, step).arrays).wait(Level::drained);
     rank.saver().finish();
@@ -229,7 +229,7 @@ TEST(Checkpoint, OldOneThatCannotBeRemovedIsAWarning) {
     options.step = 1;
     expect_vector(rank.restore(options), 1);
   });
-  EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_EQ(complete_steps(slow), (std::vector<std::uint64_t>{1, 3}));
 }
 
 TEST(Checkpoint, RanksThatSaveDifferentThingsAreToldBeforeAnythingIsWritten) {

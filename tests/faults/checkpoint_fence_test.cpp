@@ -12,19 +12,28 @@ namespace {
 
 using Level = CheckpointLevel;
 
+constexpr std::int64_t kLength = 3000;  // more than a record of a blob holds itself
+
+Vector vector_of(const Rank& rank, std::uint64_t step) {
+  Vector vector(rank, step, kLength);
+  vector.with_frozen();
+  return vector;
+}
+
 class TwoJobs {
  public:
-  explicit TwoJobs(bool burst_buffer) : fast(burst_buffer ? memory() : nullptr) {
+  TwoJobs(bool in_blob, bool burst_buffer)
+      : tiers(in_blob ? blob_and_folder : folders), fast(burst_buffer ? memory() : nullptr) {
     older.ranks = 2;
     older.options.keep = 1;
     older.options.chunk_bytes = 512;
     older.tiers = [this](int) {
-      return Tiers{std::make_shared<FaultyBackend>(slow, faults),
-                   fast ? std::make_shared<FaultyBackend>(fast, faults) : nullptr};
+      return tiers(std::make_shared<FaultyBackend>(slow, faults),
+                   fast ? std::make_shared<FaultyBackend>(fast, faults) : nullptr);
     };
     newer = older;
     newer.ranks = 3;
-    newer.tiers = shared_tiers(slow, fast);
+    newer.tiers = [this](int) { return tiers(slow, fast); };
   }
 
   /// The older job is stopped before change `at` of its save of step 20, until the newer one has saved. Then it makes
@@ -40,13 +49,13 @@ class TwoJobs {
       if (dies_after >= 0) faults->power_loss_at = faults->changes + dies_after;
     };
     run_ranks(older, [&](Rank& rank) {
-      rank.save(10, Vector(rank, 10).arrays).wait(Level::drained);
+      rank.save(10, vector_of(rank, 10).arrays).wait(Level::drained);
       rank.saver().finish();
       agree(rank.peers(), "arming", [&] {
         if (rank.rank() == 0) left = at;
         return Done{};
       });
-      CheckpointHandle handle = rank.save(20, Vector(rank, 20).arrays);
+      CheckpointHandle handle = rank.save(20, vector_of(rank, 20).arrays);
       const auto expect_fenced = [&](const Error& error) {
         if (faults->power_loss_at >= 0) return;
         EXPECT_EQ(error.code(), rank.rank() == 0 ? ErrorCode::exists : ErrorCode::peer_failed) << error.what();
@@ -66,7 +75,7 @@ class TwoJobs {
       if (begun_with == 0) return;
       // From now on nothing of this job counts.
       try {
-        rank.save(30, Vector(rank, 30).arrays).wait(Level::fast);
+        rank.save(30, vector_of(rank, 30).arrays).wait(Level::fast);
         ADD_FAILURE() << "a save of the older job was acknowledged";
       } catch (const Error& error) {
         expect_fenced(error);
@@ -80,20 +89,21 @@ class TwoJobs {
       run_ranks(newer, [&](Rank& rank) {
         RestoreOptions options;
         options.step = 20;
-        expect_vector(rank.restore(options), 20);
+        expect_vector(rank.restore(options), 20, kLength);
       });
     }
     expect_newer_job_won();
     // Once a third job has passed all steps, nothing else is left.
     run_ranks(newer, [&](Rank& rank) {
-      rank.save(100, Vector(rank, 100).arrays).wait(Level::drained);
+      rank.save(100, vector_of(rank, 100).arrays).wait(Level::drained);
       rank.saver().finish();
       EXPECT_TRUE(rank.saver().warnings().empty());
     });
-    for (const auto& tier : {slow, fast}) {
+    const Tiers afterwards = tiers(slow, fast);
+    for (const auto& tier : {afterwards.slow, afterwards.fast}) {
       if (!tier) continue;
       EXPECT_EQ(complete_steps(*tier), std::vector<std::uint64_t>{100});
-      for (const auto& [version, holding] : list_versions(*tier))
+      for (const auto& [version, holding] : tier->list())
         EXPECT_TRUE(holding.complete() || holding.ranks.empty()) << describe(version);
     }
     return true;
@@ -106,9 +116,9 @@ class TwoJobs {
     std::uint64_t begun_with = 0;
     run_ranks(newer, [&](Rank& rank) {
       const Restored restored = rank.restore();
-      expect_vector(restored, restored.step);
+      expect_vector(restored, restored.step, kLength);
       EXPECT_TRUE(restored.warnings.empty());
-      rank.save(4, Vector(rank, 4).arrays).wait(Level::drained);
+      rank.save(4, vector_of(rank, 4).arrays).wait(Level::drained);
       if (rank.rank() == 0) begun_with = restored.step;
     });
     return begun_with;
@@ -118,7 +128,7 @@ class TwoJobs {
   void expect_newer_job_won() {
     run_ranks(newer, [&](Rank& rank) {
       const Restored newest = rank.restore();
-      expect_vector(newest, 4);
+      expect_vector(newest, 4, kLength);
       EXPECT_TRUE(newest.warnings.empty());
       const std::vector<Version> versions = complete_versions(rank.saver().tiers());
       agree(rank.peers(), "listing", [] { return Done{}; });
@@ -126,12 +136,13 @@ class TwoJobs {
         RestoreOptions options;
         options.step = version.step;
         const Restored restored = rank.restore(options);
-        expect_vector(restored, version.step);
+        expect_vector(restored, version.step, kLength);
         EXPECT_TRUE(restored.warnings.empty()) << restored.warnings[0];
       }
     });
   }
 
+  const std::function<Tiers(std::shared_ptr<store::Backend>, std::shared_ptr<store::Backend>)> tiers;
   const std::shared_ptr<store::Backend> slow = memory();
   const std::shared_ptr<store::Backend> fast;
   const std::shared_ptr<Faults> faults = std::make_shared<Faults>();
@@ -139,14 +150,22 @@ class TwoJobs {
   World newer;
 };
 
-class Fence : public testing::TestWithParam<bool> {};
+struct Form {
+  const char* name;
+  bool in_blob;
+  bool burst_buffer;
+};
+
+void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
+
+class Fence : public testing::TestWithParam<Form> {};
 
 TEST_P(Fence, AnOlderJobNeverSavesOverANewerOne) {
   for (const long dies_after : {-1L, 0L, 1L, 2L, 3L}) {
     for (long at = 0;; ++at) {
       SCOPED_TRACE("stopped before change " + std::to_string(at) + ", then " + std::to_string(dies_after) + " changes");
       ASSERT_LT(at, 50);
-      if (!TwoJobs(GetParam()).run(at, dies_after)) {
+      if (!TwoJobs(GetParam().in_blob, GetParam().burst_buffer).run(at, dies_after)) {
         EXPECT_GT(at, 4);
         break;
       }
@@ -154,8 +173,10 @@ TEST_P(Fence, AnOlderJobNeverSavesOverANewerOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoint, Fence, testing::Bool(),
-                         [](const auto& tested) { return tested.param ? "WithBurstBuffer" : "Direct"; });
+INSTANTIATE_TEST_SUITE_P(Checkpoint, Fence,
+                         testing::Values(Form{"Direct", false, false}, Form{"WithBurstBuffer", false, true},
+                                         Form{"InABlob", true, false}, Form{"InABlobWithBurstBuffer", true, true}),
+                         [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
 }  // namespace penstock::checkpoint::test

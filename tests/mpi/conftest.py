@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
 import penstock as ps
 import pytest
 from mpi4py import MPI
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "anywhere: costly, and the same wherever the ranks are; over nodes with --all only"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("PENSTOCK_TEST_NODES") and os.environ.get("PENSTOCK_TEST_ALL") != "1":
+        for item in items:
+            if item.get_closest_marker("anywhere"):
+                item.add_marker(pytest.mark.skip(reason="the same wherever the ranks are: over nodes with --all only"))
 
 
 @pytest.fixture(scope="session")

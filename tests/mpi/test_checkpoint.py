@@ -28,8 +28,12 @@ def folder() -> Iterator[pathlib.Path]:
         shutil.rmtree(path)
 
 
-def urls(folder: pathlib.Path) -> dict[str, str]:
-    return {"url": f"file://{folder}/slow", "burst_buffer": f"file://{folder}/fast"}
+def urls(folder: pathlib.Path, form: str = "folder") -> dict[str, str]:
+    run = {"run": "one"} if form == "run" else {}
+    return {"url": f"file://{folder}/slow", "burst_buffer": f"file://{folder}/fast", **run}
+
+
+both_forms = pytest.mark.parametrize("form", ["folder", "run"])
 
 
 def grid_of(ranks: int) -> tuple[int, int]:
@@ -56,9 +60,10 @@ def expect(tree: dict, layout: ps.Layout, rank: int, step: int) -> None:
     assert tree["step"] == step
 
 
-def test_saved_on_all_restored_on_fewer_and_in_another_layout(comm, folder):
+@both_forms
+def test_saved_on_all_restored_on_fewer_and_in_another_layout(comm, folder, form):
     saved = ps.Layout.block_cyclic(SHAPE, (4, 3), grid_of(comm.size))
-    with ps.Checkpointer(**urls(folder), keep=2, comm=comm) as ck:
+    with ps.Checkpointer(**urls(folder, form), keep=2, comm=comm) as ck:
         for step in (1, 2, 3):
             handle = ck.save(step, tree(step, saved, comm.rank))
         handle.wait("fast")
@@ -75,7 +80,7 @@ def test_saved_on_all_restored_on_fewer_and_in_another_layout(comm, folder):
     part = MPI.COMM_WORLD.Split(0 if comm.rank < fewer else 1)
     if comm.rank < fewer:
         layout = ps.Layout.even(SHAPE, fewer, axis=1)
-        with ps.Checkpointer(**urls(folder), comm=part) as ck:
+        with ps.Checkpointer(**urls(folder, form), comm=part) as ck:
             step, restored = ck.restore({"field": layout})
             assert step == 3
             expect(restored, layout, part.rank, 3)
@@ -112,11 +117,12 @@ def test_without_a_communicator_it_takes_all_ranks(comm, folder):
         expect(restored, layout, comm.rank, 1)
 
 
-def test_collectives_go_on_meanwhile(comm, folder):
+@both_forms
+def test_collectives_go_on_meanwhile(comm, folder, form):
     layout = ps.Layout.even((1 << 18,), comm.size)
     local = np.empty(layout.local_shape(comm.rank))
     total = np.empty(1000)
-    with ps.Checkpointer(**urls(folder), keep=1, comm=comm) as ck:
+    with ps.Checkpointer(**urls(folder, form), keep=1, comm=comm) as ck:
         for step in range(1, 8):
             local[:] = step
             ck.save(step, {"a": ps.DistArray(layout, local, comm.rank)})
@@ -127,10 +133,11 @@ def test_collectives_go_on_meanwhile(comm, folder):
         assert (ck.restore()[1]["a"] == 7).all()
 
 
-def test_what_one_rank_cannot_save_fails_on_all(comm, folder):
+@both_forms
+def test_what_one_rank_cannot_save_fails_on_all(comm, folder, form):
     layout = ps.Layout.even(SHAPE, comm.size)
     last = comm.size - 1
-    with ps.Checkpointer(**urls(folder), comm=comm) as ck:
+    with ps.Checkpointer(**urls(folder, form), comm=comm) as ck:
         given = tree(1, layout, comm.rank)
         if comm.rank == last:
             given["step"] = object()
@@ -146,7 +153,8 @@ def test_what_one_rank_cannot_save_fails_on_all(comm, folder):
         assert ck.steps() == [2]
 
 
-def test_a_burst_buffer_that_fails_on_one_rank_fails_the_checkpoint_on_all(comm, folder):
+@both_forms
+def test_a_burst_buffer_that_fails_on_one_rank_fails_the_checkpoint_on_all(comm, folder, form):
     """Each rank has its own burst buffer, as on a separate node."""
     layout = ps.Layout.even(SHAPE, comm.size)
     last = comm.size - 1

@@ -453,6 +453,7 @@ def test_batches(comm: ps.Comm, rng: np.random.Generator, op: str, relabel: bool
                 np.testing.assert_array_equal(result.local, ps.DistArray.from_global(target, expected, comm.rank).local)
 
 
+@pytest.mark.anywhere
 def test_a_plan_draws_who_owns_what(comm: ps.Comm, tmp_path: Path) -> None:
     if not find_spec("matplotlib"):  # rank 0 alone imports it
         pytest.skip("matplotlib is not installed")

@@ -90,6 +90,7 @@ def test_tunes_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(known_after) > len(known_before)
 
 
+@pytest.mark.anywhere
 def test_an_exhaustive_search_knows_every_candidate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Races(monkeypatch, most=1000)
     request = tuning.TuningRequest(["bcast", "allreduce"], [64, 70_000], exhaustive=True)

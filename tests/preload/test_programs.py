@@ -71,11 +71,13 @@ def test_neighbors(abi: str, ranks: int, tmp_path: Path) -> None:
             else:
                 assert "this MPI has no hook for progress" in done.native(form)
     if abi in HOOKED:
-        # On two grids, two starts each of the form with int, and of the one with large counts where MPI has it.
+        # On two grids, two starts each of the form with int, and of the one with large counts where MPI has it; then on
+        # the chain.
         large = 2 if abi == "mpich" else 0
-        assert done.served("neighbor_alltoall_init") == 2 * (2 + large)
-        assert done.served("neighbor_alltoallw_init") == 2 * (2 + large)
+        assert done.served("neighbor_alltoall_init") == 2 * (2 + large) + 2 * 2
+        assert done.served("neighbor_alltoallw_init") == 2 * (2 + large) + 2
         assert done.served("allreduce_init") == 2 * large
+    assert not any(done.native(operation) for operation in NEIGHBORHOODS), done.err
 
 
 @pytest.mark.parametrize("abi", HOOKED)
@@ -113,6 +115,8 @@ def test_persistent_that_fails(abi: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["collectives", "completions", "neighbors"])
 @pytest.mark.skipif(not ALL, reason="with --all")
 def test_natively(abi: str, name: str) -> None:
+    if (abi, name) == ("openmpi", "neighbors"):
+        pytest.skip("Open MPI's own MPI_Ineighbor_alltoall mixes up blocks in a periodic dimension of one rank")
     done = mpiexec(abi, 3, program(abi, name))
     assert done.status == 0, done.err
     assert f"{name}: ok" in done.out

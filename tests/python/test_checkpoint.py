@@ -56,8 +56,13 @@ def state(step: int = 3) -> State:
 
 
 @pytest.fixture
-def urls(tmp_path: pathlib.Path) -> dict[str, str]:
-    return {"url": f"file://{tmp_path}/slow", "burst_buffer": f"file://{tmp_path}/fast"}
+def urls(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The arguments of a Checkpointer; with the parameter "run" the slow tier is a store."""
+    run = {"run": "one"} if getattr(request, "param", "folder") == "run" else {}
+    return {"url": f"file://{tmp_path}/slow", "burst_buffer": f"file://{tmp_path}/fast", **run}
+
+
+both_forms = pytest.mark.parametrize("urls", ["folder", "run"], indirect=True)
 
 
 def equal(a, b) -> bool:
@@ -72,6 +77,7 @@ def equal(a, b) -> bool:
     return a == b or (a != a and b != b)
 
 
+@both_forms
 def test_tree_comes_back_as_it_was(urls):
     rng = np.random.default_rng(1)
     tree = {
@@ -247,6 +253,7 @@ def test_only_reads_what_is_named(urls):
             ck.restore(only="weights/*")
 
 
+@both_forms
 def test_default_is_for_an_empty_place(urls):
     with ps.Checkpointer(**urls) as ck:
         assert ck.restore(default=None) is None
@@ -335,6 +342,7 @@ def test_caller_may_change_arrays_after_save(urls):
         assert not ck.restore()[1]["a"].any()
 
 
+@both_forms
 def test_other_layouts(urls):
     a = np.arange(300.0).reshape(15, 20)
     saved = ps.Layout.block_cyclic(a.shape, (4, 3), (1, 1))
@@ -357,6 +365,7 @@ def test_other_layouts(urls):
             ck.restore({"outer/field": ps.DistArray.zeros(wanted, np.int64)})
 
 
+@both_forms
 def test_levels_steps_and_keep(urls):
     with ps.Checkpointer(**urls, keep=2) as ck:
         assert ck.latest is None
@@ -391,6 +400,7 @@ def test_saves_follow_each_other_through_several_staging_buffers(urls):
         ps.Checkpointer(**urls, staging_buffers=0)
 
 
+@both_forms
 def test_periodic_ones_stay(urls):
     with ps.Checkpointer(**urls, keep=2, keep_every=100) as ck:
         for step in range(50, 451, 50):
@@ -403,6 +413,7 @@ def test_periodic_ones_stay(urls):
         ps.Checkpointer(**urls, keep=1, keep_every=0)
 
 
+@both_forms
 def test_after_a_rollback_the_newest_is_of_the_new_line(urls):
     def saved(step: int, run: int) -> dict:
         return {"a": np.full(10, step), "run": run}
@@ -545,11 +556,12 @@ def test_error_of_the_background_comes_with_wait_and_with_the_next_save(urls, tm
 
 
 CHILD = """
+    import json
     import sys
     import numpy as np
     import penstock as ps
 
-    ck = ps.Checkpointer(sys.argv[1], burst_buffer=sys.argv[2], keep=2)
+    ck = ps.Checkpointer(**json.loads(sys.argv[1]), keep=2)
     step = ck.restore()[0] if ck.latest is not None else 0
     while True:
         step += 1
@@ -564,6 +576,7 @@ CHILD = """
 """
 
 
+@both_forms
 def test_killed_while_it_saves_it_goes_on_from_a_complete_checkpoint(urls, tmp_path):
     rng = np.random.default_rng(5)
     script = tmp_path / "child.py"
@@ -571,7 +584,7 @@ def test_killed_while_it_saves_it_goes_on_from_a_complete_checkpoint(urls, tmp_p
     last = 0
     for _ in range(6):
         with open(tmp_path / "out", "w+") as out:
-            child = subprocess.Popen([sys.executable, script, urls["url"], urls["burst_buffer"]], stdout=out)
+            child = subprocess.Popen([sys.executable, script, json.dumps(urls)], stdout=out)
             while not (tmp_path / "out").read_text() and child.poll() is None:
                 time.sleep(0.01)
             time.sleep(rng.uniform(0, 0.3))
@@ -584,7 +597,7 @@ def test_killed_while_it_saves_it_goes_on_from_a_complete_checkpoint(urls, tmp_p
             for level, levels in {"fast": ("fast", "drained"), "drained": ("drained",)}.items()
         }
         assert promised["fast"] > last
-        with ps.Checkpointer(urls["url"]) as slow_alone, warnings.catch_warnings():
+        with ps.Checkpointer(urls["url"], run=urls.get("run")) as slow_alone, warnings.catch_warnings():
             warnings.simplefilter("error")
             if promised["drained"]:
                 assert slow_alone.restore()[0] >= promised["drained"]
@@ -598,6 +611,7 @@ def test_killed_while_it_saves_it_goes_on_from_a_complete_checkpoint(urls, tmp_p
         last = step
 
 
+@both_forms
 def test_a_job_that_was_stopped_does_not_save_over_the_one_that_replaced_it(urls, tmp_path):
     rng = np.random.default_rng(7)
     script = tmp_path / "child.py"
@@ -609,9 +623,7 @@ def test_a_job_that_was_stopped_does_not_save_over_the_one_that_replaced_it(urls
 
     for _ in range(3):
         with open(tmp_path / "out", "w+") as out, open(tmp_path / "errors", "w+") as errors:
-            older = subprocess.Popen(
-                [sys.executable, script, urls["url"], urls["burst_buffer"]], stdout=out, stderr=errors
-            )
+            older = subprocess.Popen([sys.executable, script, json.dumps(urls)], stdout=out, stderr=errors)
             while not acknowledged() and older.poll() is None:
                 time.sleep(0.01)
             time.sleep(rng.uniform(0, 0.2))

@@ -1,3 +1,4 @@
+# pyright: strict, reportAny=error
 """A user's program. test_types.py checks it with mypy and pyright, which must know each type here. It is never run.
 
 What a checker takes for Any is an error of its own in this file, so every expression below has a type.

@@ -9,7 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,6 +24,7 @@ OWN_PROGRAMS = ("penstock.bench.", "penstock.cli.", "penstock.tuning.")
 ON_OTHER_CLASSES = ("penstock.torch", "penstock.filesystem.PenstockFileSystem")
 # PyTorch is not installed for these checks, so its types, and the examples that use them, are unknown to them.
 EXAMPLES = sorted(path for path in (ROOT / "examples/python").glob("*.py") if "import torch" not in path.read_text())
+BASEDPYRIGHT = shutil.which("basedpyright") or "basedpyright"
 # mypy (builtins.object) and pyright for a name without a useful type.
 NOTHING_KNOWN = {"Any", "object", "builtins.object", "Unknown"}
 
@@ -40,61 +43,42 @@ def run(*command: str | Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mypy")
+#: A program whose errors the checkers must find: with a name of type Any or of another type, the checks in consumer.py would fail.
+WRONG = """import penstock as ps
+from typing_extensions import assert_type
 
 
-def mypy(cache: Path, *arguments: str | Path) -> tuple[int, str]:
-    return run(sys.executable, "-m", "mypy", "--cache-dir", cache, *arguments)
+def program(comm: ps.Comm, state: ps.Dataset) -> None:
+    assert_type(comm.Ibarrier(), ps.Prequest)
+    seed = state.state_dict()["seed"]
+    print(seed)
+"""
+#: In pyright's strict mode an expression of type Any or Unknown is an error.
+STRICT = "# pyright: strict, reportAny=error\n"
 
 
-def mypy_of_user(cache: Path, *arguments: str | Path) -> tuple[int, str]:
-    """As a user's mypy: without Penstock's configuration, and without errors inside the package."""
-    return mypy(cache, "--config-file=", "--follow-imports=silent", "--python-version=3.10", *arguments)
+class Said(NamedTuple):
+    """A checker's message."""
+
+    file: Path
+    line: int
+    severity: str
+    message: str
 
 
-def pyright(folder: Path, files: list[Path], **rules: str) -> tuple[int, str]:
-    settings = {
-        "include": [os.path.relpath(file, folder) for file in files],
-        "exclude": [],
-        "extraPaths": [str(PACKAGE)],
-        "pythonVersion": "3.10",
-        **rules,
-    }
-    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
-    return run(shutil.which("basedpyright") or "basedpyright", "--pythonpath", sys.executable, "-p", folder)
+@dataclass
+class Programs:
+    """What users write, and what a checker says of it."""
 
+    wrong: Path
+    revealing: Path  #: reveals the type of each public name, and of one that does not exist
+    said: list[Said] = field(default_factory=list)
 
-def test_package_is_clean_for_mypy(cache: Path) -> None:
-    status, output = mypy(cache, "-p", "penstock")
-    assert status == 0, output
+    def errors(self, file: Path) -> list[tuple[int, str]]:
+        return [(said.line, said.message) for said in self.said if said.file == file and said.severity == "error"]
 
-
-def test_package_is_clean_for_pyright(tmp_path: Path) -> None:
-    status, output = pyright(tmp_path, [PACKAGE / "penstock"], typeCheckingMode="standard")
-    assert status == 0, output
-
-
-def test_examples_are_clean_for_mypy(cache: Path) -> None:
-    status, output = mypy_of_user(cache, "--check-untyped-defs", *EXAMPLES)
-    assert status == 0, output
-
-
-def test_examples_are_clean_for_pyright(tmp_path: Path) -> None:
-    status, output = pyright(tmp_path, EXAMPLES, typeCheckingMode="standard")
-    assert status == 0, output
-
-
-def test_program_of_a_user_is_clean_for_mypy(cache: Path) -> None:
-    status, output = mypy_of_user(cache, "--strict", HERE / "consumer.py")
-    assert status == 0, output
-
-
-def test_program_of_a_user_is_clean_for_pyright(tmp_path: Path) -> None:
-    """In strict mode, in which an expression of type Any or Unknown is an error."""
-    status, output = pyright(tmp_path, [HERE / "consumer.py"], typeCheckingMode="strict", reportAny="error")
-    assert status == 0, output
+    def notes(self, file: Path) -> list[str]:
+        return [said.message for said in self.said if said.file == file and said.severity in ("note", "information")]
 
 
 def public_names() -> list[str]:
@@ -105,13 +89,62 @@ def public_names() -> list[str]:
     raise AssertionError("python/penstock/__init__.py has no __all__")
 
 
-@pytest.fixture
-def revealing(tmp_path: Path) -> Path:
-    """A program that reveals the type of each public name, and of one that does not exist."""
-    program = tmp_path / "revealing.py"
+def programs(folder: Path) -> Programs:
+    made = Programs(folder / "wrong.py", folder / "revealing.py")
+    made.wrong.write_text(STRICT + WRONG)
     asked = "".join(f"reveal_type(ps.{name})\n" for name in public_names())
-    program.write_text(f"import penstock as ps\n{asked}ps.no_such_name\n")
-    return program
+    made.revealing.write_text(f"import penstock as ps\n{asked}ps.no_such_name\n")
+    return made
+
+
+@pytest.fixture(scope="session")
+def mypy_of_users(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    """One run for all programs, since most of its time goes into NumPy. As a user's mypy: without Penstock's configuration, and
+    without errors inside the package."""
+    made = programs(tmp_path_factory.mktemp("mypy"))
+    options = ("--config-file=", "--follow-imports=silent", "--python-version=3.10", "--strict", "--allow-any-generics")
+    files = (HERE / "consumer.py", *EXAMPLES, made.wrong, made.revealing)
+    _, output = run(sys.executable, "-m", "mypy", "--output=json", "--cache-dir=/dev/null", *options, *files)
+    for told in map(json.loads, output.splitlines()):
+        made.said.append(Said(ROOT / told["file"], told["line"], told["severity"], told["message"]))
+    return made
+
+
+@pytest.fixture(scope="session")
+def pyright(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    """One run for the package and all programs."""
+    folder = tmp_path_factory.mktemp("pyright")
+    made = programs(folder)
+    files = [PACKAGE / "penstock", HERE / "consumer.py", *EXAMPLES, made.wrong, made.revealing]
+    settings = {
+        "include": [os.path.relpath(file, folder) for file in files],
+        "exclude": [],
+        "extraPaths": [str(PACKAGE)],
+        "pythonVersion": "3.10",
+        "typeCheckingMode": "standard",
+    }
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    _, output = run(BASEDPYRIGHT, "--outputjson", "--pythonpath", sys.executable, "-p", folder)
+    for told in json.loads(output)["generalDiagnostics"]:
+        line = told["range"]["start"]["line"] + 1
+        made.said.append(Said(Path(told["file"]), line, told["severity"], told["message"]))
+    return made
+
+
+def test_package_is_clean_for_mypy() -> None:
+    status, output = run(sys.executable, "-m", "mypy", "--cache-dir=/dev/null", "-p", "penstock")
+    assert status == 0, output
+
+
+def test_programs_are_clean_for_mypy(mypy_of_users: Programs) -> None:
+    for program in (HERE / "consumer.py", *EXAMPLES):
+        assert mypy_of_users.errors(program) == []
+
+
+def test_package_and_programs_are_clean_for_pyright(pyright: Programs) -> None:
+    assert (HERE / "consumer.py").read_text().startswith(STRICT)
+    bad = [said for said in pyright.said if said.severity in ("error", "warning")]
+    assert [said for said in bad if said.file not in (pyright.wrong, pyright.revealing)] == []
 
 
 def unknown(revealed: list[str]) -> list[str]:
@@ -120,40 +153,29 @@ def unknown(revealed: list[str]) -> list[str]:
     return [f"{name}: {kind}" for name, kind in zip(names, revealed, strict=True) if kind in NOTHING_KNOWN]
 
 
-def test_mypy_knows_every_public_name_and_no_other(revealing: Path, cache: Path) -> None:
-    _, output = mypy_of_user(cache, "--strict", revealing)
-    assert unknown(re.findall(r'Revealed type is "(.*)"', output)) == []
-    assert re.findall(r"error: (.*?)  \[", output) == ['Module has no attribute "no_such_name"'], output
+def test_mypy_knows_every_public_name_and_no_other(mypy_of_users: Programs) -> None:
+    notes = mypy_of_users.notes(mypy_of_users.revealing)
+    assert unknown([kind for note in notes for kind in re.findall(r'^Revealed type is "(.*)"$', note)]) == []
+    errors = mypy_of_users.errors(mypy_of_users.revealing)
+    assert [message for _, message in errors] == ['Module has no attribute "no_such_name"']
 
 
-def test_pyright_knows_every_public_name_and_no_other(revealing: Path, tmp_path: Path) -> None:
-    _, output = pyright(tmp_path, [revealing], typeCheckingMode="standard")
-    assert unknown(re.findall(r'Type of "ps\..*?" is "((?:.|\n)*?)"\n', output)) == [], output
-    assert re.findall(r"error: (.*)", output) == [
-        '"no_such_name" is not a known attribute of module "penstock" (reportAttributeAccessIssue)'
-    ], output
+def test_pyright_knows_every_public_name_and_no_other(pyright: Programs) -> None:
+    notes = pyright.notes(pyright.revealing)
+    assert unknown([kind for note in notes for kind in re.findall(r'^Type of "ps\.\w+" is "((?:.|\n)*)"$', note)]) == []
+    errors = pyright.errors(pyright.revealing)
+    assert [message for _, message in errors] == ['"no_such_name" is not a known attribute of module "penstock"']
 
 
-def test_checks_of_programs_find_what_is_unknown(tmp_path: Path, cache: Path) -> None:
-    """If a name were Any or of another type, the checks in consumer.py would fail."""
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text(
-        "import penstock as ps\nfrom typing_extensions import assert_type\n\n\n"
-        "def program(comm: ps.Comm, state: ps.Dataset) -> None:\n"
-        "    assert_type(comm.Ibarrier(), ps.Prequest)\n"
-        '    seed = state.state_dict()["seed"]\n    print(seed)\n'
-    )
-    status, output = mypy_of_user(cache, "--strict", wrong)
-    assert status == 1 and "wrong.py:6: error" in output, output
-    status, output = pyright(tmp_path, [wrong], typeCheckingMode="strict", reportAny="error")
-    assert status == 1 and "wrong.py:6:" in output and "wrong.py:7:" in output, output
+def test_checks_of_programs_find_what_is_unknown(mypy_of_users: Programs, pyright: Programs) -> None:
+    first = 1 + STRICT.count("\n")
+    assert [line for line, _ in mypy_of_users.errors(mypy_of_users.wrong)] == [first + 5]
+    assert {first + 5, first + 6} <= {line for line, _ in pyright.errors(pyright.wrong)}
 
 
 def test_every_type_of_the_public_interface_is_stated() -> None:
     """The two checkers may infer different types."""
-    _, output = run(
-        shutil.which("basedpyright") or "basedpyright", "--verifytypes", "penstock", "--ignoreexternal", "--outputjson"
-    )
+    _, output = run(BASEDPYRIGHT, "--verifytypes", "penstock", "--ignoreexternal", "--outputjson")
     symbols = json.loads(output)["typeCompleteness"]["symbols"]
     assert len(symbols) > 500, output
     vague = {

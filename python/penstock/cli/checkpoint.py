@@ -13,6 +13,7 @@ from penstock.text_table import columns as aligned
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _URL = click.argument("url")
+_RUN = click.option("--run", default="", metavar="NAME", help="URL is a store, which has the run in the blob NAME.")
 _BURST_BUFFER = click.option("--burst-buffer", default="", metavar="URL", help="The fast tier, as this node sees it.")
 
 
@@ -20,7 +21,8 @@ _BURST_BUFFER = click.option("--burst-buffer", default="", metavar="URL", help="
 def checkpoint() -> None:
     """Checkpoints of a place: list, inspect, verify and remove.
 
-    URL is the slow tier: file:///a/directory or rados://pool/name. Jobs may save and restore meanwhile.
+    URL is the slow tier: file:///a/directory or rados://pool/name. If the program saves with run=NAME, give --run NAME.
+    Jobs may save and restore meanwhile.
     """
 
 
@@ -47,9 +49,10 @@ def _values(tree: Any, name: str) -> Iterator[tuple[str, str]]:
 
 @checkpoint.command(name="list")
 @_URL
+@_RUN
 @_BURST_BUFFER
 @_JSON
-def list_all(url: str, burst_buffer: str, as_json: bool) -> None:
+def list_all(url: str, burst_buffer: str, run: str, as_json: bool) -> None:
     """List the complete checkpoints at URL in the order of their saves; the last one is what restore() reads.
 
     "Superseded" is one whose step a later save has gone back behind. It is restored by its step alone, or if no other is
@@ -59,10 +62,11 @@ def list_all(url: str, burst_buffer: str, as_json: bool) -> None:
     Examples:
       penstock checkpoint list file:///scratch/run7
       penstock checkpoint list file:///scratch/run7 --burst-buffer file:///dev/shm/run7 --json
+      penstock checkpoint list file:///scratch/store --run llama
     """
     from penstock import _penstock
 
-    rows = _penstock.list_checkpoints(url, burst_buffer)
+    rows = _penstock.list_checkpoints(url, burst_buffer, run)
     if as_json:
         click.echo(json.dumps({"url": url, "checkpoints": rows}))
         return
@@ -78,10 +82,11 @@ def list_all(url: str, burst_buffer: str, as_json: bool) -> None:
 
 @checkpoint.command()
 @_URL
+@_RUN
 @_BURST_BUFFER
 @click.option("--step", type=click.IntRange(min=0), help="Default: the newest.")
 @_JSON
-def inspect(url: str, burst_buffer: str, step: int | None, as_json: bool) -> None:
+def inspect(url: str, burst_buffer: str, run: str, step: int | None, as_json: bool) -> None:
     """Say what the newest checkpoint at URL holds: names, types and shapes of its arrays, plain values. Reads no array.
 
     \b
@@ -92,7 +97,7 @@ def inspect(url: str, burst_buffer: str, step: int | None, as_json: bool) -> Non
     from penstock import _penstock
     from penstock.checkpoint import info_of
 
-    info = info_of(*_penstock.inspect_checkpoint(url, burst_buffer, step))
+    info = info_of(*_penstock.inspect_checkpoint(url, burst_buffer, run, step))
     values = dict(_values(info.tree, ""))
     if as_json:
         arrays = {
@@ -112,10 +117,11 @@ def inspect(url: str, burst_buffer: str, step: int | None, as_json: bool) -> Non
 
 @checkpoint.command()
 @_URL
+@_RUN
 @_BURST_BUFFER
 @click.option("--step", type=click.IntRange(min=0), help="Default: all.")
 @_JSON
-def verify(url: str, burst_buffer: str, step: int | None, as_json: bool) -> None:
+def verify(url: str, burst_buffer: str, run: str, step: int | None, as_json: bool) -> None:
     """Read the checkpoints at URL and verify every checksum. The exit status is 1 if anything is damaged.
 
     A burst buffer that is local to nodes is verified as far as this node holds it.
@@ -128,7 +134,7 @@ def verify(url: str, burst_buffer: str, step: int | None, as_json: bool) -> None
     from penstock import _penstock
 
     with progress.working(f"verifying {url}"):
-        rows = _penstock.verify_checkpoints(url, burst_buffer, step)
+        rows = _penstock.verify_checkpoints(url, burst_buffer, run, step)
     found = sum(len(row["problems"]) for row in rows)
     if as_json:
         click.echo(json.dumps({"url": url, "checkpoints": rows}))
@@ -150,9 +156,10 @@ def verify(url: str, burst_buffer: str, step: int | None, as_json: bool) -> None
 @checkpoint.command()
 @_URL
 @click.argument("step", type=click.IntRange(min=0))
+@_RUN
 @_BURST_BUFFER
 @_JSON
-def remove(url: str, step: int, burst_buffer: str, as_json: bool) -> None:
+def remove(url: str, step: int, burst_buffer: str, run: str, as_json: bool) -> None:
     """Remove the checkpoints of STEP at URL, superseded ones of that step too, from the tiers that are given.
 
     \b
@@ -161,7 +168,7 @@ def remove(url: str, step: int, burst_buffer: str, as_json: bool) -> None:
     """
     from penstock import _penstock
 
-    rows = _penstock.remove_checkpoint(url, burst_buffer, step)
+    rows = _penstock.remove_checkpoint(url, burst_buffer, run, step)
     if as_json:
         click.echo(json.dumps({"url": url, "removed": rows}))
     else:

@@ -369,7 +369,16 @@ Default choose_default(const Team& team, const Collective& collective) {
     case CollectiveKind::alltoallv:
     case CollectiveKind::alltoallw: return {"pairwise", "each rank knows its own counts only"};
     case CollectiveKind::neighbor_allgather:
-    case CollectiveKind::neighbor_alltoall:
+    case CollectiveKind::neighbor_alltoall: {
+      if (!is_hierarchy) return {"direct", "every block goes straight to its neighbour"};
+      const collectives::Crossing crossing = collectives::crossing_of(team, *collective.graph);
+      const std::string messages = std::to_string(crossing.of_rank) + " messages between nodes at the busiest rank, " +
+                                   std::to_string(crossing.of_leader) + " at the busiest leader if they are combined";
+      const bool is_short = bytes * crossing.edges <= kLatencyBytes * crossing.node_pairs;
+      if (crossing.of_rank > crossing.of_leader && is_short)
+        return {"combined", messages + ", at most " + kib(kLatencyBytes) + " each"};
+      return {"direct", is_short ? messages : "more than " + kib(kLatencyBytes) + " between two nodes"};
+    }
     case CollectiveKind::neighbor_allgatherv:
     case CollectiveKind::neighbor_alltoallv:
     case CollectiveKind::neighbor_alltoallw: return {"direct", "every block goes straight to its neighbour"};

@@ -16,6 +16,14 @@ Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Col
 Plan neighbor_direct(const std::string& algorithm, const Team& team, const Collective& collective);
 /// neighbor_allgather and neighbor_alltoall.
 Plan neighbor_combined(const std::string& algorithm, const Team& team, const Collective& collective);
+/// What leaves the nodes.
+struct Crossing {
+  std::size_t edges = 0;
+  std::size_t node_pairs = 0;  ///< ordered pairs of nodes that have an edge
+  std::size_t of_rank = 0;     ///< the most messages between nodes that a rank sends and receives if none are combined
+  std::size_t of_leader = 0;   ///< the most that a leader sends and receives if all are, those of its node included
+};
+Crossing crossing_of(const Team& team, const Graph& graph);
 
 /// reduce_scatter and reduce_scatter_block.
 Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Collective& collective);

@@ -1,8 +1,8 @@
 // neighbor_allgather and neighbor_alltoall: what the ranks of a node send to the ranks of another node travels as one
-// message between the leaders. A rank gives its leader one message with all that leaves the node, and gets one with all
-// that has come from other nodes. In neighbor_allgather a block enters a node once, however many of its ranks want it.
-// Blocks inside the node go straight to their neighbour. Cost: 3 rounds, one message per pair of nodes with an edge.
-// Valid for every graph on several nodes; for short blocks.
+// message between the leaders, the lowest ranks that have neighbours. A rank gives its leader one message with all that
+// leaves the node, and gets one with all that has come from other nodes. In neighbor_allgather a block enters a node
+// once, however many of its ranks want it. Blocks inside the node go straight to their neighbour. Cost: 3 rounds, one
+// message per pair of nodes with an edge. Valid for every graph on several nodes; for short blocks.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -29,6 +29,11 @@ struct Parcel {
 
   friend auto operator<=>(const Parcel&, const Parcel&) = default;
 };
+
+bool has_neighbors(const Graph& graph, int rank) {
+  const auto exists = [](const Neighbor& each) { return each.rank != Neighbor::kNone; };
+  return std::ranges::any_of(graph.sources(rank), exists) || std::ranges::any_of(graph.destinations(rank), exists);
+}
 
 /// All parcels, equal on all ranks. Both ends of a message have them in the same order.
 class Parcels {
@@ -91,11 +96,11 @@ class Combined {
         parcels_(team, collective),
         nodes_(ranks_by_node(team)),
         own_node_(parcels_.node(team.rank)),
-        leader_(nodes_[static_cast<std::size_t>(own_node_)].front()),
+        leader_(leader_of(own_node_)),
         bytes_(block_bytes(collective)) {}
 
   Plan plan() && {
-    if (bytes_ > 0) {
+    if (bytes_ > 0 && has_neighbors(graph_, team_.rank)) {
       send_up();
       exchange_inside();
       if (team_.rank == leader_)
@@ -108,6 +113,12 @@ class Combined {
 
  private:
   bool gathers() const { return collective_.kind == CollectiveKind::neighbor_allgather; }
+  /// MPI ignores the count of a rank without neighbours, so such a rank knows no lengths.
+  int leader_of(int node) const {
+    const std::vector<int>& ranks = nodes_[static_cast<std::size_t>(node)];
+    const auto found = std::ranges::find_if(ranks, [&](int rank) { return has_neighbors(graph_, rank); });
+    return found == ranks.end() ? ranks.front() : *found;
+  }
   Region own_block(const Parcel& parcel) const {
     return send_block(team_, collective_, static_cast<int>(parcel.block));
   }
@@ -166,7 +177,7 @@ class Combined {
     for (std::size_t node = 0; node < nodes_.size(); ++node) {
       const int other = static_cast<int>(node);
       if (other == own_node_) continue;
-      const int peer = nodes_[node].front();
+      const int peer = leader_of(other);
       if (const std::vector<Parcel> list = parcels_.between(own_node_, other); !list.empty()) {
         const Region out = scratch_blocks(list.size());
         // Sources of one step lie in one buffer.
@@ -242,6 +253,33 @@ class Combined {
 
 Plan neighbor_combined(const std::string& algorithm, const Team& team, const Collective& collective) {
   return Combined(algorithm, team, collective).plan();
+}
+
+Crossing crossing_of(const Team& team, const Graph& graph) {
+  Crossing crossing;
+  std::set<std::pair<int, int>> pairs;
+  const auto ranks = static_cast<std::size_t>(team.size());
+  std::vector<std::size_t> sent(ranks);
+  std::vector<std::size_t> received(ranks);
+  std::vector<std::size_t> of_leader(ranks);  // by node
+  const auto node = [&](int rank) { return team.node_of_rank[static_cast<std::size_t>(rank)]; };
+  for (int rank = 0; rank < team.size(); ++rank)
+    for (const Neighbor& to : graph.destinations(rank)) {
+      if (to.rank == Neighbor::kNone || team.same_node(rank, to.rank)) continue;
+      ++crossing.edges;
+      ++sent[static_cast<std::size_t>(rank)];
+      ++received[static_cast<std::size_t>(to.rank)];
+      if (!pairs.emplace(node(rank), node(to.rank)).second) continue;
+      ++of_leader[static_cast<std::size_t>(node(rank))];
+      ++of_leader[static_cast<std::size_t>(node(to.rank))];
+    }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    crossing.of_rank = std::max(crossing.of_rank, sent[rank] + received[rank]);
+    of_leader[static_cast<std::size_t>(node(static_cast<int>(rank)))] += (sent[rank] > 0) + (received[rank] > 0);
+  }
+  crossing.of_leader = *std::ranges::max_element(of_leader);
+  crossing.node_pairs = pairs.size();
+  return crossing;
 }
 
 }  // namespace penstock::collectives

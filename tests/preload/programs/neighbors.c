@@ -158,12 +158,50 @@ static void graph(void) {
   all_forms(0);
 }
 
+/* A chain whose last rank has no neighbours. MPI compares lengths along each edge only: the blocks that a rank sends
+ * are longer than those that it receives. One side has items of no bytes where the other has a count of 0. */
+static void chain(void) {
+  source_count = rank > 0 && rank < ranks - 1, destination_count = rank < ranks - 2;
+  sources[0] = rank - 1, destinations[0] = rank + 1;
+  MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, source_count, sources, MPI_UNWEIGHTED, destination_count, destinations,
+                                 MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &comm);
+  MPI_Datatype nothing, pair;
+  MPI_Type_contiguous(0, MPI_INT, &nothing);
+  MPI_Type_vector(2, 1, 2, MPI_INT, &pair);
+  MPI_Type_commit(&nothing);
+  MPI_Type_commit(&pair);
+  const int sent = destination_count ? 2 * rank + 4 : 0, received = source_count ? 2 * rank + 2 : 0;
+  for (int i = 0; i < 20; ++i) MPI_Barrier(comm);
+  for (forms = 0; forms < 3; ++forms) {
+    fill();
+    RUN(Neighbor_alltoall, neighbor_alltoall, from, sent, MPI_INT, to, received, MPI_INT);
+    for (int i = 0; i < source_count; ++i) expect(to, i, 0, received);
+    CHECK(to[received] == -1);
+    fill();
+    RUN(Neighbor_allgather, neighbor_allgather, from, sent, MPI_INT, to, received / 2, pair);
+    for (int i = 0; i < received; ++i) CHECK(to[i / 2 * 3 + i % 2 * 2] == value(sources[0], i));
+    fill();
+    RUN(Neighbor_alltoall, neighbor_alltoall, from, 3, nothing, to, 0, MPI_INT);
+    RUN(Neighbor_allgather, neighbor_allgather, from, 0, MPI_INT, to, 5, nothing);
+    int none = 0, many = 4, at = 0;
+    MPI_Aint far = 0;
+    MPI_Datatype ints = MPI_INT;
+    RUN(Neighbor_alltoallv, neighbor_alltoallv, from, &many, &at, nothing, to, &none, &at, MPI_INT);
+    RUN(Neighbor_alltoallw, neighbor_alltoallw, from, &none, &far, &ints, to, &many, &far, &nothing);
+    CHECK(to[0] == -1);
+  }
+  MPI_Type_free(&nothing);
+  MPI_Type_free(&pair);
+  MPI_Comm_free(&comm);
+}
+
 int main(int argc, char** argv) {
   begin(&argc, &argv);
   CHECK(2 * ranks + 2 <= MOST);
   grids();
   distributed_graph();
   graph();
+  chain();
   if (rank == 0) puts("neighbors: ok");
   MPI_Finalize();
   return 0;

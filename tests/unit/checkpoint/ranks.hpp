@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "checkpoint/blob_tier.hpp"
+#include "checkpoint/folder_tier.hpp"
 #include "checkpoint/restore.hpp"
 #include "checkpoint/saver.hpp"
 #include "eventually.hpp"
@@ -153,10 +155,21 @@ inline void run_ranks(const World& world, const std::function<void(Rank&)>& body
   }
 }
 
+inline constexpr const char* kRun = "run";
+
+/// The slow tier is the blob of a run.
+inline Tiers blob_and_folder(std::shared_ptr<store::Backend> slow, std::shared_ptr<store::Backend> fast = nullptr) {
+  return {blob_tier(std::move(slow), kRun), fast ? folder_tier(std::move(fast)) : nullptr};
+}
+
+inline Tiers folders(std::shared_ptr<store::Backend> slow, std::shared_ptr<store::Backend> fast = nullptr) {
+  return {folder_tier(std::move(slow)), fast ? folder_tier(std::move(fast)) : nullptr};
+}
+
 /// All ranks see the same backends.
 inline std::function<Tiers(int)> shared_tiers(std::shared_ptr<store::Backend> slow,
                                               std::shared_ptr<store::Backend> fast = nullptr) {
-  return [slow, fast](int) { return Tiers{slow, fast}; };
+  return [slow, fast](int) { return folders(slow, fast); };
 }
 
 }  // namespace penstock::checkpoint::test

@@ -27,7 +27,10 @@ TEST(SaveRestore, AnyLayoutOnAnyNumberOfRanks) {
                         random_layout(random, shape, restore_ranks), between(random, 0, 3) == 0});
     }
     World world;
-    world.tiers = shared_tiers(memory(), between(random, 0, 1) == 0 ? memory() : nullptr);
+    const bool in_blob = between(random, 0, 1) == 0;
+    const auto slow = memory();
+    const auto fast = between(random, 0, 1) == 0 ? memory() : nullptr;
+    world.tiers = [=](int) { return in_blob ? blob_and_folder(slow, fast) : folders(slow, fast); };
     world.options.chunk_bytes = 64 * static_cast<std::uint64_t>(between(random, 1, 20));
     world.relayed = between(random, 0, 2) == 0;
     world.ranks = save_ranks;
@@ -119,8 +122,8 @@ TEST(SaveRestore, KeepsTheNewestInTheSlowTierAndOnlyWhatItNeedsInTheBurstBuffer)
       options.step = 4;
       EXPECT_THROW(rank.restore(options), Error);
     });
-    EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{5, 6}));
-    EXPECT_EQ(complete_steps(*fast), (std::vector<std::uint64_t>{6}));
+    EXPECT_EQ(complete_steps(slow), (std::vector<std::uint64_t>{5, 6}));
+    EXPECT_EQ(complete_steps(fast), (std::vector<std::uint64_t>{6}));
     // Data is removed with its manifest.
     EXPECT_EQ(list_versions(*slow).size(), 2u);
     EXPECT_EQ(list_versions(*fast).size(), 1u);
@@ -132,7 +135,7 @@ TEST(SaveRestore, NodeLocalBurstBuffers) {
   const std::vector<std::shared_ptr<store::Backend>> nodes = {memory(), memory()};
   World world;
   world.ranks = 4;
-  world.tiers = [&](int rank) { return Tiers{slow, nodes[static_cast<std::size_t>(rank / 2)]}; };
+  world.tiers = [&](int rank) { return folders(slow, nodes[static_cast<std::size_t>(rank / 2)]); };
   run_ranks(world, [](Rank& rank) {
     for (std::uint64_t step = 1; step <= 3; ++step) rank.save(step, Vector(rank, step).arrays);
     rank.saver().finish();
@@ -143,7 +146,7 @@ TEST(SaveRestore, NodeLocalBurstBuffers) {
   EXPECT_EQ(list_versions(*nodes[1]).at({3, 1, 2}).ranks, (std::vector<int>{2, 3}));
   // The ranks return on other nodes. What they do not see in the burst buffer they read from the slow tier.
   world.ranks = 3;
-  world.tiers = [&](int rank) { return Tiers{slow, nodes[static_cast<std::size_t>(1 - rank / 2)]}; };
+  world.tiers = [&](int rank) { return folders(slow, nodes[static_cast<std::size_t>(1 - rank / 2)]); };
   run_ranks(world, [](Rank& rank) {
     expect_vector(rank.restore(), 3);
     rank.save(4, Vector(rank, 4).arrays).wait(Level::drained);
@@ -179,7 +182,7 @@ TEST(SaveRestore, LaterStepsOfAnAbandonedTimeLineStay) {
     rank.save(5, Vector(rank, 5).arrays);
     rank.saver().finish();
   });
-  EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{5, 10}));
+  EXPECT_EQ(complete_steps(slow), (std::vector<std::uint64_t>{5, 10}));
 }
 
 /// What a place should hold after saves in this order, told naively.
@@ -210,7 +213,8 @@ struct Model {
 
 TEST(SaveRestore, TheNewestIsTheOneSavedLastHoweverOftenTheRunGoesBack) {
   Random random(11);
-  for (int trial = 0; trial < 16; ++trial) {
+  for (int trial = 0; trial < 32; ++trial) {
+    const auto tiers = between(random, 0, 1) == 0 ? blob_and_folder : folders;
     const auto slow = memory();
     const auto fast = between(random, 0, 1) == 0 ? memory() : nullptr;
     Model model;
@@ -221,7 +225,7 @@ TEST(SaveRestore, TheNewestIsTheOneSavedLastHoweverOftenTheRunGoesBack) {
     world.relayed = between(random, 0, 3) == 0;
     world.options.keep = model.keep;
     world.options.keep_every = model.keep_every;
-    world.tiers = shared_tiers(slow, fast);
+    world.tiers = [=](int) { return tiers(slow, fast); };
     std::uint64_t seed = 0;
     for (int job = 0; job < 4; ++job) {
       world.ranks = static_cast<int>(between(random, 1, 3));
@@ -256,7 +260,7 @@ TEST(SaveRestore, TheNewestIsTheOneSavedLastHoweverOftenTheRunGoesBack) {
       std::vector<std::uint64_t> held;
       for (const Model::Saved& saved : model.held) held.push_back(saved.step);
       std::sort(held.begin(), held.end());
-      EXPECT_EQ(complete_steps(*slow), held);
+      EXPECT_EQ(complete_steps(*tiers(slow, fast).slow), held);
     }
   }
 }
@@ -334,7 +338,7 @@ TEST(SaveRestore, WrongArgumentsOnOneRankFailThatStepOnAll) {
       rank.save(3, Vector(rank, 3).arrays).wait(Level::drained);
       expect_vector(rank.restore(), 3);
     });
-    EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{1, 3}));
+    EXPECT_EQ(complete_steps(slow), (std::vector<std::uint64_t>{1, 3}));
   }
 }
 

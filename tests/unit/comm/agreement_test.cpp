@@ -135,6 +135,11 @@ TEST(Debug, LeavesWhatFitsTogetherAlone) {
     collective.in_place = comm.rank() == 2;
     collective.receive.counts = {3, 3, 3, 3};
     run(comm, collective);
+    // MPI ignores the count of a rank without neighbours.
+    using Lists = std::vector<std::vector<std::int32_t>>;
+    collective = {.kind = CollectiveKind::neighbor_allgather, .count = comm.rank() == 3 ? 9u : 2u};
+    collective.graph = std::make_shared<const Graph>(Lists{{2}, {0}, {1}, {}}, Lists{{1}, {2}, {0}, {}});
+    run(comm, collective);
     comm.agree([] {});
   });
   for (const auto& error : errors) EXPECT_FALSE(error) << error->message();

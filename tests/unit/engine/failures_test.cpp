@@ -204,6 +204,45 @@ TEST_P(Failures, RanksThatWaitForEachOtherFindOutWhy) {
   });
 }
 
+// As an alltoallv whose senders have zero bytes where the receivers expect some: no message comes, no rank completes
+// the operation, and the signatures are equal.
+TEST_P(Failures, RanksThatAllExpectWhatNoneSendsFindOutWhy) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    PlanBuilder builder("test/alltoallv", rank, size());
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != rank) builder.recv({static_cast<std::uint64_t>(peer) * 4, 4, Buffer::output}, peer, 0);
+    const auto plan =
+        std::make_shared<const Plan>(std::move(builder).finish(0, static_cast<std::uint64_t>(size()) * 4));
+    std::vector<std::uint32_t> out(static_cast<std::size_t>(size()));
+    const auto error = error_of(*engine.start(plan, {{}, bytes_of(out)}, kAddUint32, 7));
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(error->code() == ErrorCode::mismatch || error->code() == ErrorCode::peer_failed);
+    EXPECT_NE(error->message().find("without sending the 4 bytes that rank"), std::string::npos) << error->what();
+    expect_next_operation_works(engine, rank);
+  });
+}
+
+// Rank 1 sends to rank 0 only after what rank 0 never sends, and to the others at once.
+TEST_P(Failures, ARankThatStillRunsSaysThatItExpectsAMessage) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    PlanBuilder builder("test/alltoallv", rank, size());
+    if (rank == 0) {
+      builder.recv({0, 4, Buffer::output}, 1, 0);
+    } else if (rank == 1) {
+      const StepId first = builder.recv({0, 4, Buffer::output}, 0, 0);
+      builder.send({0, 4, Buffer::output}, 0, 0, {first});
+    }
+    const auto plan = std::make_shared<const Plan>(std::move(builder).finish(0, rank < 2 ? 4 : 0));
+    std::vector<std::uint32_t> out(1);
+    const auto error = error_of(*engine.start(plan, {{}, bytes_of(out)}, kAddUint32, 7));
+    if (rank < 2) {
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), ErrorCode::mismatch) << error->what();
+    }
+    expect_next_operation_works(engine, rank);
+  });
+}
+
 TEST_P(Failures, APlanThatCannotBeRunFailsOnAllRanks) {
   run_ranks(ranks(), [&](Engine& engine, int rank) {
     auto plan = std::make_shared<Plan>(*allreduce_plan(rank, size(), 64));

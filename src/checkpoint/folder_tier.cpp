@@ -1,0 +1,145 @@
+#include "checkpoint/folder_tier.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "checkpoint/peers.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::checkpoint {
+
+namespace {
+
+constexpr std::chrono::hours kDeadWriter{1};
+// Records of jobs are never removed, so a listing cannot miss the newest between two removals.
+constexpr std::string_view kJobs = "checkpoints/jobs";
+
+class FolderTier final : public Tier {
+ public:
+  explicit FolderTier(std::shared_ptr<store::Backend> backend) : backend_(std::move(backend)) {}
+
+  const std::string& url() const override { return backend_->url(); }
+  std::string title() const override { return backend_->url(); }
+  std::string name_of(const Version& version, int rank) const override {
+    return url() + ": object " + (rank < 0 ? manifest_key(version) : data_key(version, rank));
+  }
+
+  std::map<Version, Holding> list() const override { return list_versions(*backend_); }
+
+  std::string manifest(const Version& version) const override {
+    const std::vector<std::byte> bytes = store::read_all(*backend_, manifest_key(version));
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  void read(const Version& version, int rank, const ObjectInfo&, std::uint64_t offset_bytes, Bytes to) const override {
+    backend_->read(data_key(version, rank), offset_bytes, to);
+  }
+
+  std::uint64_t take_generation(std::uint64_t seen) override {
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    const std::string record = json::Object().string("host", host).number("pid", getpid()).finish() + '\n';
+    const ConstBytes piece = std::as_bytes(std::span(record));
+    return backend_->append(kJobs, std::max(last_job(), seen) + 1, std::span(&piece, 1));
+  }
+
+  void check_generation(std::uint64_t generation) const override {
+    const std::uint64_t newest = last_job();
+    if (newest > generation) throw fenced(title(), newest, who(newest), generation);
+  }
+
+  void reclaim(std::uint64_t generation, const std::map<Version, Holding>& held, const std::set<Version>& complete,
+               const Warn& warn) override {
+    for (const auto& [version, holding] : held) {
+      const bool nothing_left = holding.ranks.empty() && !holding.manifest;
+      if (version.generation >= generation || complete.contains(version) || nothing_left) continue;
+      try_to(warn, "removing what is left of " + describe(version), [&] {
+        // A job that was stopped just before it creates the manifest must not complete what is removed here.
+        backend_->put_if_absent(abandoned_key(version), {});
+        if (holding.manifest) backend_->remove(manifest_key(version));
+        checkpoint::remove_data(*backend_, version, holding.ranks);
+      });
+    }
+    try_to(warn, "removing files of dead runs", [&] { backend_->reclaim(kDeadWriter); });
+  }
+
+  Written write(const Version& version, int rank, const Content& content, const Base&) override {
+    const ObjectInfo& info = content.info;
+    if (info.size_bytes == 0) return {};
+    const std::string key = data_key(version, rank);
+    const ConstBytes pieces[] = {content.load(0, content.digests.size()), std::as_bytes(std::span(content.digests))};
+    if (!backend_->put_if_absent(key, pieces)) throw taken(key);
+    if (const std::uint64_t found_bytes = backend_->size_bytes(key); found_bytes != info.size_bytes) {
+      throw Error(ErrorCode::corrupt, url() + ": object " + key + " has " + std::to_string(found_bytes) +
+                                          " bytes just after it was written; expected " +
+                                          std::to_string(info.size_bytes));
+    }
+    return {};
+  }
+
+  void discard(const Version& version, int rank, const Written&, const Warn& warn) override {
+    const std::string key = data_key(version, rank);
+    try_to(warn, "removing " + key, [&] { backend_->remove(key); });
+  }
+
+  Publication publish(const Version& version, const Draft& draft, const Tier& slow) override {
+    Publication result;
+    const std::string key = manifest_key(version);
+    const ConstBytes text = std::as_bytes(std::span(draft.manifest.data(), draft.manifest.size()));
+    bool foreign = false;
+    result.failure = attempt("", 0, [&] {
+      foreign = !backend_->put_if_absent(key, std::span(&text, 1));
+      if (foreign) throw taken(key);
+      // If no newer job has begun by now, any that begins later counts this checkpoint as older than its own.
+      slow.check_generation(version.generation);
+    });
+    if (result.failure) {
+      result.gone = !foreign && !attempt("", 0, [&] { backend_->remove(key); });
+    } else {
+      result.number = 1;
+    }
+    return result;
+  }
+
+  void remove(const Version& version) override { backend_->remove(manifest_key(version)); }
+  void remove_data(const Version& version, const std::vector<int>& ranks) override {
+    checkpoint::remove_data(*backend_, version, ranks);
+  }
+
+ private:
+  Error taken(const std::string& key) const {
+    return {ErrorCode::exists, url() + ": object " + key + " exists already; was it put there by another program?"};
+  }
+
+  std::uint64_t last_job() const {
+    const std::vector<std::string> jobs = backend_->list(kJobs);
+    return jobs.empty() ? 0 : store::number_of(jobs.back());
+  }
+
+  /// " (host node7, process 812)", or nothing if that cannot be read.
+  std::string who(std::uint64_t generation) const {
+    try {
+      const std::vector<std::byte> bytes = backend_->contents(store::numbered_key(kJobs, generation));
+      const json::Value record = json::Value::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      return " (host " + record.at("host").text() + ", process " + std::to_string(record.at("pid").number()) + ")";
+    } catch (const Error&) {
+      return "";
+    }
+  }
+
+  const std::shared_ptr<store::Backend> backend_;
+};
+
+}  // namespace
+
+std::shared_ptr<Tier> folder_tier(std::shared_ptr<store::Backend> backend) {
+  return std::make_shared<FolderTier>(std::move(backend));
+}
+
+}  // namespace penstock::checkpoint
