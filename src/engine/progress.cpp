@@ -25,15 +25,14 @@ constexpr milliseconds kLongestSleep{100};
 constexpr milliseconds kPoke{2};  // interval of Transport::poke in a waiting thread
 constexpr microseconds kShortestNap{20};
 constexpr microseconds kLongestNap{500};
-constexpr int kNapsPerEvent = 8;  // the longest naps, so that messages are moved on while they are sent
 constexpr nanoseconds kPeerCheck = milliseconds(200);
 constexpr std::uint32_t kBusyRounds = 256;  // rounds of progress between two reads of the clock
 
 std::atomic<bool> forked{false};
 
-/// The longest nap while the pollable waits for its next event; 0 if that may come sooner than a nap takes.
+/// How long the pollable needs no poll; 0 if that is less than a nap takes.
 nanoseconds nap_if_slow(const Pollable& pollable) {
-  const nanoseconds nap(pollable.event_interval_ns.load(std::memory_order_relaxed) / kNapsPerEvent);
+  const nanoseconds nap(pollable.nap_ns.load(std::memory_order_relaxed));
   return nap < kShortestNap ? nanoseconds(0) : nap;
 }
 

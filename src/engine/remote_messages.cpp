@@ -208,7 +208,7 @@ bool RemoteMessages::progress(bool look_for_packets) {
 
 void RemoteMessages::finish(const Transport::Completion& completion) {
   InFlight done = remove(completion.token);
-  if (done.posted_ns != 0) finish_long(done.posted_ns);
+  if (done.posted_ns != 0) finish_long(done.posted_ns, completion.bytes);
   switch (done.kind) {
     case Kind::send: return finish_send(done);
     case Kind::receive: return finish_receive(done, completion);
@@ -264,9 +264,9 @@ void RemoteMessages::finish_receive(const InFlight& done, const Transport::Compl
   core_.release(operation);
 }
 
-void RemoteMessages::finish_long(std::uint64_t posted_ns) {
+void RemoteMessages::finish_long(std::uint64_t posted_ns, std::uint64_t bytes) {
   --long_in_flight_;
-  window_.done(posted_ns);
+  window_.done(posted_ns, bytes);
 }
 
 void RemoteMessages::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {

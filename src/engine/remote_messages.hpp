@@ -47,10 +47,8 @@ class RemoteMessages final : public Mechanism {
   int find_left(Operation& operation, const std::vector<int>& peers);
   /// After the last use. False if something is still in flight: another user of the transport must not meet it.
   bool close();
-  /// While long messages are in flight: the time from the end of one to the end of the next, as measured; else 0.
-  std::int64_t interval_ns() const {
-    return long_in_flight_ > 0 ? static_cast<std::int64_t>(window_.interval_ns()) : 0;
-  }
+  /// While long messages are in flight: how long they need no poll, see SendWindow; else 0.
+  std::int64_t nap_ns() const { return long_in_flight_ > 0 ? static_cast<std::int64_t>(window_.nap_ns()) : 0; }
   bool expects_messages() const { return leaving_ > 0 || is_busy(); }
 
   bool poll() override;
@@ -142,7 +140,7 @@ class RemoteMessages final : public Mechanism {
   void finish(const Transport::Completion& completion);
   void finish_send(const InFlight& done);
   void finish_receive(const InFlight& done, const Transport::Completion& completion);
-  void finish_long(std::uint64_t posted_ns);
+  void finish_long(std::uint64_t posted_ns, std::uint64_t bytes);
   void set_limits(Pair& of) const;
 
   bool flush();

@@ -25,8 +25,11 @@ class SendWindow {
     const double delay_ns = is_measured_ ? delay_ns_ : kNetwork.latency_seconds * 1e9;
     return 3 + static_cast<std::uint32_t>(2 * delay_ns / interval_ns_) + grown_;
   }
-  /// From the end of a message to the end of the next; 0 if not known yet.
-  std::uint64_t interval_ns() const { return is_measured_ ? static_cast<std::uint64_t>(interval_ns_) : 0; }
+  /// How long the transport may be left alone without a loss: the time in which the link sends as much as every
+  /// transport buffers. 0 if not known yet. By the best bandwidth of late: a worse one may be the result of sleeping.
+  std::uint64_t nap_ns() const {
+    return static_cast<std::uint64_t>(ns_per_byte_ * static_cast<double>(kNetwork.eager_bytes));
+  }
 
   /// Before each poll. `in_flight`: whether messages that count are.
   void poll(std::uint64_t now_ns, bool in_flight) {
@@ -37,17 +40,20 @@ class SendWindow {
   /// The poll has found that a message that counts has been sent or received. A poll may find several. Only those that
   /// were posted while others were on their way, or one poll later, show how long one takes: another one may have
   /// waited for its sender.
-  void done(std::uint64_t posted_ns) {
+  void done(std::uint64_t posted_ns, std::uint64_t bytes) {
     if (polled_ns_ != done_ns_) {
       is_timed_ = done_ns_ != 0 && static_cast<double>(posted_ns) <= static_cast<double>(done_ns_) + delay_ns_;
       if (is_timed_) {
+        if (bytes_ > 0) note_bandwidth();
         took_ns_ = took_ns_ * kKept + static_cast<double>(polled_ns_ - done_ns_);
         count_ *= kKept;
+        bytes_ *= kKept;
       }
       done_ns_ = polled_ns_;
     }
     if (!is_timed_) return;
     count_ += 1;
+    bytes_ += static_cast<double>(bytes);
     interval_ns_ = std::max(took_ns_ / count_, 1.0);
     is_measured_ = true;
   }
@@ -70,6 +76,13 @@ class SendWindow {
   }
 
  private:
+  /// Of all polls that have measured so far.
+  void note_bandwidth() {
+    const double now = took_ns_ / bytes_;
+    ns_per_byte_ = ns_per_byte_ == 0 ? now : std::min(now, ns_per_byte_ * (1 + 1.0 / kBandwidthMemory));
+  }
+
+  static constexpr double kBandwidthMemory = 64;         ///< polls that measure, after which the best one is forgotten
   static constexpr double kMemory = 16;                  ///< polls after which a long delay is forgotten
   static constexpr double kKept = 0.75;                  ///< of what was measured before, at each poll that measures
   static constexpr std::uint32_t kUnmeasuredPolls = 64;  ///< without progress
@@ -80,6 +93,8 @@ class SendWindow {
   double delay_ns_ = 0;
   double took_ns_ = 0;  ///< for so many messages:
   double count_ = 0;
+  double bytes_ = 0;
+  double ns_per_byte_ = 0;  ///< the best of late
   bool is_timed_ = false;
   bool is_measured_ = false;
   std::uint64_t polled_ns_ = 0;

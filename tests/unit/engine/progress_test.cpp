@@ -178,10 +178,10 @@ TEST(Progress, ChecksPeersThoughSomethingAlwaysMovesInALoopOfTests) {
 /// An engine that waits for a transport, which brings nothing.
 class Waiting final : public Pollable {
  public:
-  explicit Waiting(std::int64_t interval_ns = 0) {
+  explicit Waiting(std::int64_t its_nap_ns = 0) {
     wants_thread = true;
     active = true;
-    event_interval_ns = interval_ns;
+    nap_ns = its_nap_ns;
     Progress::of_process().add(*this);
     worker_ = Progress::of_process().claim_threads({-1});
     Progress::of_process().attention(*this);

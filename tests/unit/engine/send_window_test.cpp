@@ -9,6 +9,8 @@
 namespace penstock::engine {
 namespace {
 
+constexpr std::uint64_t kMessageBytes = 1 << 20;
+
 struct Link {
   std::uint64_t message_ns;  ///< that the link needs for a message
   std::uint64_t poll_ns;     ///< between two polls of the sender
@@ -31,7 +33,7 @@ Outcome send(SendWindow& window, std::uint64_t& now, const Link& link, int messa
     window.poll(now, !in_flight.empty());
     bool moved = false;
     while (!in_flight.empty() && in_flight.front().second <= now) {
-      window.done(in_flight.front().first);
+      window.done(in_flight.front().first, kMessageBytes);
       in_flight.pop_front();
       moved = true;
       if (++done == messages / 2) began = now;
@@ -76,6 +78,46 @@ TEST(SendWindow, FollowsTheLinkAndTheSender) {
     const Outcome outcome = send(window, now, link, 2'000);
     EXPECT_GE(outcome.busy_share, 0.95) << link.message_ns << " " << link.poll_ns;
     EXPECT_LE(outcome.most_in_flight, 5 + 3 * link.poll_ns / link.message_ns) << link.message_ns << " " << link.poll_ns;
+  }
+}
+
+/// A transport moves messages only when it is polled, and then what it has buffered. Its rank sleeps as the window
+/// says, if that is worth it. Returns the nanoseconds for a message, at the end.
+double send_polled(SendWindow& window, std::uint64_t& now, double ns_per_byte, int messages) {
+  constexpr std::uint64_t kShortestNapNs = 20'000;
+  constexpr double kBufferBytes = 64 << 10;
+  double left = kMessageBytes;
+  std::uint64_t posted = now;
+  std::uint64_t began = 0;
+  for (int done = 0; done < messages;) {
+    window.poll(now, true);
+    if (left <= 0) {
+      window.done(posted, kMessageBytes);
+      posted = now;
+      left = kMessageBytes;
+      if (++done == messages / 2) began = now;
+    }
+    const std::uint64_t nap = window.nap_ns();
+    const std::uint64_t away = nap < kShortestNapNs ? 1'000 : nap;
+    left -= std::min(static_cast<double>(away) / ns_per_byte, kBufferBytes);
+    now += away;
+  }
+  return static_cast<double>(now - began) / (messages - messages / 2);
+}
+
+// However slow it has seemed: sleeping must not make the link slow.
+TEST(SendWindow, SleepsOnlyWhereTheLinkIsSlow) {
+  for (const double ns_per_byte : {0.1, 0.5, 1.0, 2.0, 8.0, 80.0}) {
+    SendWindow window;
+    std::uint64_t now = 1;
+    send_polled(window, now, 1000, 20);
+    EXPECT_GT(window.nap_ns(), 1'000'000u);
+    send_polled(window, now, ns_per_byte, 200);
+    const double took = send_polled(window, now, ns_per_byte, 100);
+    EXPECT_LE(took, 1.1 * kMessageBytes * ns_per_byte + 20'000) << ns_per_byte;
+    if (ns_per_byte >= 2) {
+      EXPECT_GT(window.nap_ns(), 20'000u);
+    }
   }
 }
 
