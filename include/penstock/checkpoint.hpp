@@ -121,7 +121,7 @@ struct Restored {
 
 /// Saves checkpoints to one place and restores them. Any number of programs may restore from a place. One job at a time
 /// saves to it: the first save of a Checkpointer takes the place over, and from then on every save and drain of an
-/// older one fails with Error(exists), which names the newer job. All ranks make, use and destroy a Checkpointer
+/// older one fails with Error(fenced), which names the newer job. All ranks make, use and destroy a Checkpointer
 /// together, each from one thread at a time. The destructor calls finish() and ignores its errors.
 class PENSTOCK_API Checkpointer {
  public:

@@ -97,7 +97,7 @@ class Checkpointer:
     :meth:`save` returns after one copy of the arrays. Writing, agreement of the ranks, and draining from the burst buffer to
     the slow tier run in the background. A checkpoint exists once all of it is durable. Any number of programs may restore from
     a place. One job at a time saves to it: the first save takes the place over, and from then on all saves of an older job,
-    such as one that was thought dead, fail with the code "exists". The constructor, :meth:`save`, :meth:`restore`, :meth:`finish` and :meth:`close` are
+    such as one that was thought dead, fail with the code "fenced". The constructor, :meth:`save`, :meth:`restore`, :meth:`finish` and :meth:`close` are
     collective.
 
     Parameters

@@ -13,7 +13,8 @@ class Error(RuntimeError):
     ----------
     code : str
         The kind of failure, a name of ``errors.def``: "invalid_argument", "mismatch", "not_found", "exists",
-        "corrupt", "io", "no_space", "unsupported", "mpi", "peer_failed", "internal" or "timed_out".
+        "corrupt", "io", "no_space", "unsupported", "mpi", "peer_failed", "internal",
+        "timed_out" or "fenced".
     rank : int
         The rank that failed first, or -1 if no communicator is involved.
     cause : str

@@ -20,6 +20,9 @@ namespace {
 using store::BlobState;
 
 constexpr std::uint64_t kSnapshots = 8;
+/// What is left of a data object is written again once it is less than one part in so many. So the newest version needs
+/// at most this many times its size, and at most one chunk is written again for every kSparse - 1 that were replaced.
+constexpr std::uint64_t kSparse = 4;
 constexpr std::chrono::hours kLease{1};
 
 ConstBytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text.data(), text.size())); }
@@ -286,9 +289,10 @@ class BlobTier final : public Tier {
 
   /// Tags a checkpoint, unless it has its tag.
   static void put_tag(BlobState& state, const Newest& newest) {
-    if (!newest.header.complete) return;
+    const std::string tag = tag_of(newest.header.version);
+    if (!newest.header.complete || state.backend().exists(state.tag_key(tag))) return;
     try {
-      state.tag(tag_of(newest.header.version), newest.number);
+      state.tag(tag, newest.number);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::exists) throw;
     }
@@ -308,7 +312,8 @@ class BlobTier final : public Tier {
   }
 
   /// Runs `commit`, which builds on `parent`, until no other version is in the way but of the header alone: 'penstock
-  /// checkpoint remove' makes such. Throws Error(exists) if a newer job has begun. Empty if a collector was faster.
+  /// checkpoint remove' makes such. Throws Error(fenced) if a newer job has begun, Error(exists) for another change.
+  /// Empty if a collector was faster.
   std::optional<std::uint64_t> on_top(const std::shared_ptr<BlobState>& state, std::uint64_t& parent,
                                       const BlobHeader& own,
                                       const std::function<std::optional<std::uint64_t>()>& commit) const {
@@ -423,12 +428,41 @@ class BlobTier final : public Tier {
       });
       unchanged[i] = !damage && digest(chunk) == content.digests[i];
     }
+    renew_sparse(state, content, base, unchanged);
     return unchanged;
   }
 
+  /// A data object is freed as a whole: one chunk that never changes would keep all that was written with it.
+  static void renew_sparse(const std::shared_ptr<BlobState>& state, const Content& content, const Base& base,
+                           std::vector<bool>& unchanged) {
+    if (std::find(unchanged.begin(), unchanged.end(), true) == unchanged.end()) return;
+    const ObjectInfo& info = content.info;
+    const auto map = state->map_at(base.number);
+    if (map->size_bytes() <= info.place_bytes) return;
+    const std::uint64_t stored_bytes = std::min(info.place_bytes + info.data_bytes, map->size_bytes());
+    const auto visit = [&](const auto& visitor) {
+      map->visit(info.place_bytes, stored_bytes - info.place_bytes,
+                 [&](std::uint64_t offset_bytes, std::uint64_t size_bytes, const store::Source* source, std::uint64_t) {
+                   if (source != nullptr && source->is_object()) visitor(offset_bytes, size_bytes, *source);
+                 });
+    };
+    std::map<const store::Source*, std::uint64_t> used_bytes;
+    visit([&](std::uint64_t, std::uint64_t size_bytes, const store::Source& source) {
+      used_bytes[&source] += size_bytes;
+    });
+    visit([&](std::uint64_t offset_bytes, std::uint64_t size_bytes, const store::Source& source) {
+      if (used_bytes[&source] >= source.size_bytes() / kSparse) return;
+      const std::uint64_t first = (offset_bytes - info.place_bytes) / content.chunk_bytes;
+      const std::uint64_t last = (offset_bytes + size_bytes - 1 - info.place_bytes) / content.chunk_bytes;
+      for (std::uint64_t chunk = first; chunk <= last; ++chunk) unchanged[chunk] = false;
+    });
+  }
+
   void collect(std::uint64_t keep_last) const {
+    const std::shared_ptr<BlobState> state = find();
+    if (!state) return;
     GcReport report;
-    store::collect_blob(*existing(), {.keep_last = keep_last, .lease = kLease}, report);
+    store::collect_blob(*state, {.keep_last = keep_last, .lease = kLease}, report);
   }
 
   const std::shared_ptr<store::Backend> backend_;

@@ -37,7 +37,7 @@ void unless_fenced(const Tier& slow, const Version& version, bool& foreign, cons
   } catch (const Error& failure) {
     foreign = failure.code() == ErrorCode::exists;
     const std::optional<Error> fenced = attempt("", -1, [&] { slow.check_generation(version.generation); });
-    if (fenced && fenced->code() == ErrorCode::exists) throw *fenced;
+    if (fenced && fenced->code() == ErrorCode::fenced) throw *fenced;
     throw;
   }
 }

@@ -17,7 +17,7 @@ void try_to(const Warn& warn, const std::string& what, const std::function<void(
 }
 
 Error fenced(const std::string& title, std::uint64_t newest, const std::string& who, std::uint64_t generation) {
-  return {ErrorCode::exists, title + ": job " + std::to_string(newest) + who +
+  return {ErrorCode::fenced, title + ": job " + std::to_string(newest) + who +
                                  " saves checkpoints here since this one, job " + std::to_string(generation) +
                                  ", began; end this job, or open the place and restore again to go on from there"};
 }

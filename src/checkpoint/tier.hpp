@@ -77,7 +77,7 @@ class Tier {
   /// Slow tier only. Takes the next generation above `seen`, durably. From then on, check_generation fails for all
   /// lower ones.
   virtual std::uint64_t take_generation(std::uint64_t seen) = 0;
-  /// Slow tier only. Throws Error(exists), which names the newer job, if a higher generation than this was taken.
+  /// Slow tier only. Throws Error(fenced), which names the newer job, if a higher generation than this was taken.
   virtual void check_generation(std::uint64_t generation) const = 0;
   /// Removes what jobs of lower generations have left unfinished. Such a job may be alive, but cannot complete it any
   /// more. `held` is what list() returned here, `complete` what is complete as seen by any rank.
@@ -86,7 +86,7 @@ class Tier {
 
   /// Whether saves build on the one before: base() and what ranks have written then count.
   virtual bool builds_on_base() const { return false; }
-  /// Rank 0, before the ranks write. Throws Error(exists) if a newer job has begun.
+  /// Rank 0, before the ranks write. Throws Error(fenced) if a newer job has begun.
   virtual Base base(std::uint64_t) { return {}; }
   /// Whether this rank's part of a base must not be trusted.
   virtual bool distrusts() const { return false; }

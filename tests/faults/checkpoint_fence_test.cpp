@@ -58,7 +58,7 @@ class TwoJobs {
       CheckpointHandle handle = rank.save(20, vector_of(rank, 20).arrays);
       const auto expect_fenced = [&](const Error& error) {
         if (faults->power_loss_at >= 0) return;
-        EXPECT_EQ(error.code(), rank.rank() == 0 ? ErrorCode::exists : ErrorCode::peer_failed) << error.what();
+        EXPECT_EQ(error.code(), rank.rank() == 0 ? ErrorCode::fenced : ErrorCode::peer_failed) << error.what();
         EXPECT_NE(error.message().find("job 2 (host "), std::string::npos) << error.message();
       };
       try {

@@ -1,4 +1,4 @@
-"""`penstock checkpoint`: list, inspect, verify, remove."""
+"""`penstock checkpoint`: list, inspect, diff, verify, remove."""
 
 from __future__ import annotations
 
@@ -133,3 +133,67 @@ def test_remove_takes_a_step_from_all_tiers(saved, slow, fast):
     with ps.Checkpointer(slow, burst_buffer=fast) as ck:
         assert ck.steps() == [10]
         assert ck.restore()[0] == 10
+
+
+@pytest.mark.parametrize("run", [(), ("--run", "one")])
+def test_diff_names_what_differs(slow, run):
+    with ps.Checkpointer(slow, run=run[1] if run else None) as ck:
+        first = {
+            "same": np.array([1.0, np.nan, -0.0]),
+            "w*": np.arange(3_000_000, dtype=np.float32),
+            "z": np.array([1 + 2j, 3j]),
+            "text": np.array(["a", "bc"]),
+            "flag": np.array([True, False]),
+            "grown": np.zeros(3),
+            "retyped": np.zeros(3),
+            "gone": np.ones(2),
+            "value": 7,
+            "became": 1,
+            "list": [1, {"x": "y"}],
+        }
+        ck.save(1, first)
+        second = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in first.items()}
+        del second["gone"]
+        second["w*"][[5, 2_999_999]] += 0.5
+        second["z"][1] += 4
+        second["text"][0] = "b"
+        second["flag"][:] = [False, True]
+        second |= {
+            "grown": np.zeros(4),
+            "retyped": np.zeros(3, np.float32),
+            "new": "x",
+            "value": 8,
+            "became": np.ones(1),
+        }
+        second["list"] = [1, {"x": "z"}]
+        ck.save(2, second)
+    rows = told("diff", slow, "1", "2", *run)["differences"]
+    assert [(row["name"], row["kind"]) for row in rows] == [
+        ("became", "type"),
+        ("flag", "elements"),
+        ("gone", "removed"),
+        ("grown", "type"),
+        ("list/1/x", "value"),
+        ("new", "added"),
+        ("retyped", "type"),
+        ("text", "elements"),
+        ("value", "value"),
+        ("w*", "elements"),
+        ("z", "elements"),
+    ]
+    by_name = {row["name"]: row for row in rows}
+    assert (by_name["w*"]["elements"], by_name["w*"]["of_elements"]) == (2, 3_000_000)
+    assert by_name["w*"]["largest"] == 0.5
+    assert by_name["z"]["largest"] == 4
+    assert by_name["text"]["largest"] is None
+    assert (by_name["value"]["old"], by_name["value"]["new"]) == ("7", "8")
+    text = invoke("diff", slow, "1", "2", *run).output
+    assert "2 of 3,000,000" in text
+    assert "float64 (3,) → float64 (4,)" in text
+    assert invoke("diff", slow, "1", "1", *run).output == "no difference\n"
+
+
+def test_diff_of_what_is_not_there(slow, saved, tmp_path):
+    assert "no complete checkpoint of step 12" in invoke("diff", slow, "12", "10").output
+    invoke("diff", f"file://{tmp_path}/nowhere", "1", "2")
+    assert not (tmp_path / "nowhere").exists()

@@ -1,9 +1,8 @@
-"""`penstock checkpoint`: list, inspect, verify and remove checkpoints."""
+"""`penstock checkpoint`: list, inspect, diff, verify and remove checkpoints."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -19,7 +18,7 @@ _BURST_BUFFER = click.option("--burst-buffer", default="", metavar="URL", help="
 
 @click.group()
 def checkpoint() -> None:
-    """Checkpoints of a place: list, inspect, verify and remove.
+    """Checkpoints of a place: list, inspect, diff, verify and remove.
 
     URL is the slow tier: file:///a/directory or rados://pool/name. If the program saves with run=NAME, give --run NAME.
     Jobs may save and restore meanwhile.
@@ -32,19 +31,6 @@ def _place(row: dict[str, Any]) -> str:
 
 def _note(row: dict[str, Any]) -> str:
     return row["damage"] or ("superseded" if row["superseded"] else "")
-
-
-def _values(tree: Any, name: str) -> Iterator[tuple[str, str]]:
-    """(name, text) of the plain values of a tree."""
-    from penstock.checkpoint import ArrayInfo
-
-    if isinstance(tree, ArrayInfo):
-        return
-    if not isinstance(tree, (dict, list, tuple)):
-        yield name, repr(tree)
-        return
-    for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        yield from _values(child, f"{name}/{key}" if name else str(key))
 
 
 @checkpoint.command(name="list")
@@ -96,9 +82,10 @@ def inspect(url: str, burst_buffer: str, run: str, step: int | None, as_json: bo
     """
     from penstock import _penstock
     from penstock.checkpoint import info_of
+    from penstock.checkpoint_diff import plain_values
 
     info = info_of(*_penstock.inspect_checkpoint(url, burst_buffer, run, step))
-    values = dict(_values(info.tree, ""))
+    values = dict(plain_values(info.tree))
     if as_json:
         arrays = {
             name: {"dtype": array.dtype, "shape": array.shape, "bytes": array.nbytes}
@@ -113,6 +100,47 @@ def inspect(url: str, burst_buffer: str, run: str, step: int | None, as_json: bo
     rows += [[name, "value", "", value] for name, value in values.items()]
     if rows:
         click.echo(aligned([["name", "type", "shape", "bytes"], *rows]))
+
+
+@checkpoint.command()
+@_URL
+@click.argument("old", type=click.IntRange(min=0))
+@click.argument("new", type=click.IntRange(min=0))
+@_RUN
+@_BURST_BUFFER
+@_JSON
+def diff(url: str, old: int, new: int, burst_buffer: str, run: str, as_json: bool) -> None:
+    """Say what differs between the checkpoints of steps OLD and NEW at URL: values, shapes and types, elements.
+
+    Elements count as different if their bits are. Reads the arrays that both have, one after another.
+
+    \b
+    Examples:
+      penstock checkpoint diff file:///scratch/run7 200 300
+      penstock checkpoint diff file:///scratch/store 200 300 --run llama --json
+    """
+    from penstock import _penstock
+    from penstock.checkpoint import Checkpointer
+    from penstock.checkpoint_diff import differences
+
+    _penstock.inspect_checkpoint(url, burst_buffer, run, old)  # makes no place that does not exist
+    with progress.working(f"comparing steps {old} and {new}"):
+        with Checkpointer(url, burst_buffer or None, run=run or None) as checkpointer:
+            found = list(differences(checkpointer, old, new))
+    if as_json:
+        rows = [row._asdict() for row in found]
+        click.echo(json.dumps({"url": url, "old": old, "new": new, "differences": rows}))
+        return
+    if not found:
+        click.echo("no difference")
+        return
+    lines = []
+    for row in found:
+        what = f"{row.old} → {row.new}" if row.kind in ("type", "value") else row.old or row.new
+        share = f"{row.elements:,} of {row.of_elements:,}" if row.kind == "elements" else ""
+        largest = "" if row.largest is None else f"{row.largest:.3g}"
+        lines.append([row.name, row.kind, what, share, largest])
+    click.echo(aligned([["name", "differs in", "", "elements", "by at most"], *lines]))
 
 
 @checkpoint.command()

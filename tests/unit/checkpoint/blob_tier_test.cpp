@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/blob_header.hpp"
+#include "checkpoint/object.hpp"
 #include "store/blob_state.hpp"
 #include "store/collect.hpp"
 #include "unit/checkpoint/faulty_backend.hpp"
@@ -232,6 +233,28 @@ TEST_F(InBlob, WhatIsRemovedFreesItsSpace) {
   EXPECT_LE(data_objects().size(), 2u * 3);
 }
 
+TEST_F(InBlob, FewBytesThatStayDoNotKeepWhatWasWrittenWithThem) {
+  world.ranks = 1;
+  world.options.keep = 1;
+  run_ranks(world, [](Rank& rank) {
+    // After save n the first n chunks of 1024 elements never change again.
+    for (std::int64_t n = 0; n < 40; ++n) {
+      const Layout layout = Layout::whole({kLength});
+      std::vector<std::byte> data = local_part(layout, 0, 4, static_cast<std::uint64_t>(n));
+      const std::vector<std::byte> frozen = local_part(layout, 0, 4, kFrozenSeed);
+      std::copy_n(frozen.begin(), n * 4096, data.begin());
+      rank.save(static_cast<std::uint64_t>(n), {{"v", DType::float32, layout, data}}).wait(Level::drained);
+      rank.saver().finish();
+      EXPECT_EQ(copy_of(rank.restore().arrays.at(0)), data);
+    }
+    EXPECT_TRUE(rank.saver().warnings().empty());
+  });
+  std::uint64_t stored_bytes = 0;
+  for (const std::string& key : data_objects()) stored_bytes += slow->size_bytes(key);
+  EXPECT_LE(stored_bytes, 4u * kLength * 4 + 16 * kPlaceAlignment);
+  expect_sound();
+}
+
 TEST_F(InBlob, TheNewestCanBeRemovedWhileAJobRuns) {
   run_ranks(world, [&](Rank& rank) {
     save(rank, 1, 0, 100);
@@ -323,6 +346,66 @@ TEST_F(InBlob, WithoutItsTagTheNewestCountsAndGetsItLater) {
     expect_content(restore_step(rank, 1), 1, 0, 100);
   });
   EXPECT_EQ(complete_steps(*blob_tier(slow, kRun)), (std::vector<std::uint64_t>{1, 3}));
+}
+
+/// One process saves a checkpoint without arrays.
+Publication save_by(Tier& tier, const Version& version, ConstBytes data) {
+  const Base base = tier.base(version.generation);
+  const Content content = content_of(data, 4096, kPlaceAlignment);
+  const Written written = tier.write(version, 0, content, base);
+  Manifest manifest;
+  manifest.version = version;
+  manifest.chunk_bytes = 4096;
+  manifest.objects = {content.info};
+  const std::string text = manifest.serialize();
+  return tier.publish(version, {text, aligned_place(kPlaceAlignment + content.info.size_bytes), base, {written}}, tier);
+}
+
+TEST_F(InBlob, ASaveThatComesBeforeTheTakeoverStays) {
+  const std::vector<std::byte> data(9000, std::byte{3});
+  const auto older = blob_tier(slow, kRun);
+  const std::uint64_t first = older->take_generation(0);
+  EXPECT_FALSE(save_by(*older, {1, first, 0}, data).failure);
+  int attempts = 0;
+  faults->on_change = [&](const std::string& operation, const store::Backend&, const std::string& key,
+                          Faults::When when) {
+    if (operation != "put" || when != Faults::When::before || key.find("/versions/") == std::string::npos) return;
+    // The older job is faster three times.
+    if (++attempts > 3) return;
+    const auto step = static_cast<std::uint64_t>(1 + attempts);
+    EXPECT_FALSE(save_by(*older, {step, first, step}, data).failure);
+  };
+  const auto newer = blob_tier(std::make_shared<FaultyBackend>(slow, faults), kRun);
+  EXPECT_EQ(newer->take_generation(0), first + 1);
+  EXPECT_EQ(attempts, 4);
+  EXPECT_EQ(complete_steps(*newer), (std::vector<std::uint64_t>{1, 2, 3, 4}));
+  try {
+    save_by(*older, {9, first, 9}, data);
+    ADD_FAILURE() << "saved";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::fenced);
+  }
+  EXPECT_FALSE(save_by(*newer, {9, first + 1, 0}, data).failure);
+  expect_sound();
+}
+
+TEST_F(InBlob, ATakeoverDuringASaveFencesIt) {
+  const std::vector<std::byte> data(9000, std::byte{3});
+  const auto older = blob_tier(std::make_shared<FaultyBackend>(slow, faults), kRun);
+  const std::uint64_t first = older->take_generation(0);
+  EXPECT_FALSE(save_by(*older, {1, first, 0}, data).failure);
+  const auto newer = blob_tier(slow, kRun);
+  faults->on_change = [&](const std::string& operation, const store::Backend&, const std::string& key,
+                          Faults::When when) {
+    const bool is_commit = operation == "put" && when == Faults::When::before && key.ends_with("00000000000000000003");
+    if (is_commit && key.find("/versions/") != std::string::npos) newer->take_generation(0);
+  };
+  const Publication failed = save_by(*older, {2, first, 1}, data);
+  ASSERT_TRUE(failed.failure);
+  EXPECT_EQ(failed.failure->code(), ErrorCode::fenced);
+  EXPECT_TRUE(failed.gone);
+  EXPECT_EQ(complete_steps(*newer), std::vector<std::uint64_t>{1});
+  expect_sound();
 }
 
 TEST_F(InBlob, ACloneIsABranch) {
