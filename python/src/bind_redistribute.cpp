@@ -239,10 +239,10 @@ Workspace workspace_of(nb::handle given, std::vector<ArrayView>& arrays) {
 
 std::complex<double> factor(nb::handle given, const char* argument) {
   // complex() takes texts, too.
-  const nb::object value = PyUnicode_Check(given.ptr())
-                               ? nb::object()
-                               : nb::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyComplex_Type),
-                                                                        given.ptr(), nullptr));
+  const nb::object value =
+      PyUnicode_Check(given.ptr())
+          ? nb::object()
+          : nb::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyComplex_Type), given.ptr(), nullptr));
   if (!value.is_valid()) {
     PyErr_Clear();
     throw Error(ErrorCode::invalid_argument,
