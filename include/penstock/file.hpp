@@ -42,7 +42,8 @@ struct FileView {
   };
   std::uint64_t displacement_bytes = 0;
   std::uint64_t etype_bytes = 1;
-  std::vector<Piece> pieces = {};  ///< ascending and disjoint, across repetitions too; empty: every byte
+  std::vector<Piece> pieces = {};  ///< ascending and disjoint; empty: every byte
+  /// If it is less than the pieces span, only the first repetition can be accessed.
   std::uint64_t extent_bytes = 0;
 };
 

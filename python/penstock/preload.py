@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
+import sysconfig
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock import _penstock
 from penstock.error import Error
 
-#: The name of an MPI's library → its ABI.
-_ABIS = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi", "libmpi_abi.so.1": "abi", "libmpi_abi.so.0": "abi"}
-#: Debian's own name for MPICH's library. A library that needs libmpi.so.12 would load a second MPI.
-_RENAMED = {"libmpich.so.12": "MPICH under Debian's name"}
+#: The name of an MPI's library → its ABI. Debian has its own name for MPICH's.
+_ABIS = {
+    "libmpi.so.12": "mpich",
+    "libmpich.so.12": "mpich",
+    "libmpi.so.40": "openmpi",
+    "libmpi_abi.so.1": "abi",
+    "libmpi_abi.so.0": "abi",
+}
+#: The name that the preload library needs it by, where that differs.
+_NEEDED = {"libmpich.so.12": "libmpi.so.12"}
 #: Variables that a launcher sets for each process → the ABI of its MPI.
 _LAUNCHERS = {"OMPI_COMM_WORLD_RANK": "openmpi", "PMI_RANK": "mpich"}
+#: What starts the processes of a job on a node.
+_LAUNCHER_PROGRAMS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "orterun", "prted", "prterun")
 ABIS = tuple(dict.fromkeys(_ABIS.values()))
 
 
@@ -55,27 +67,56 @@ def _loaded_by(program: Path) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines()]
 
 
-def abi_of(program: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The ABI of the MPI that a program uses: the one that it is linked to, or the launcher's for scripts and for
+class Mpi(NamedTuple):
+    """The MPI that a program uses."""
+
+    abi: str
+    #: Of the library that the program is linked to, or else of the launcher's MPI; None if neither is known.
+    path: Path | None
+
+
+def mpi_of(program: str | None, abi: str | None = None, environment: Mapping[str, str] = os.environ) -> Mpi:
+    """The MPI that a program uses. `abi`: what the user says; otherwise it is found."""
+    if abi is None:
+        return _found(program or "", environment)
+    try:
+        found = _found(program or "", environment)
+    except Error:
+        return Mpi(abi, None)
+    return found if found.abi == abi else Mpi(abi, None)
+
+
+def _of_launcher(abi: str) -> Path | None:
+    """The library of the MPI whose launcher has started this process, or None if it cannot be told."""
+    try:
+        launcher = Path(f"/proc/{os.getppid()}/exe").readlink()
+    except OSError:
+        return None
+    if not launcher.name.startswith(_LAUNCHER_PROGRAMS):
+        return None
+    folders = ["lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH')}"]
+    places = [launcher.parents[1] / folder / name for folder in folders for name in _ABIS if _ABIS[name] == abi]
+    return next((place for place in places if place.exists()), None)
+
+
+def _found(program: str, environment: Mapping[str, str]) -> Mpi:
+    """The MPI that a program uses: the one that it is linked to, or the launcher's for scripts and for
     programs that load MPI later, such as Python. Raises Error("unsupported") if it is none that Penstock knows."""
     path = shutil.which(program)
     if path is None:
         raise Error(f"there is no program {program!r}; expected a path, or a name on PATH")
     for line in _loaded_by(Path(path)):
         name = Path(line.split(" ")[0]).name
-        if name in _RENAMED:
-            raise Error(
-                f"{program} uses {_RENAMED[name]} ({name}), for which there is no preload library", "unsupported"
-            )
         if name in _ABIS and "not found" in line:
             raise Error(
                 f"{program} needs {name}, which is not found here; set LD_LIBRARY_PATH to its MPI", "unsupported"
             )
         if name in _ABIS:
-            return _ABIS[name]
+            found = line.partition(" => ")[2].split(" (")[0]
+            return Mpi(_ABIS[name], Path(found) if found else None)
     for variable, abi in _LAUNCHERS.items():
         if variable in environment:
-            return abi
+            return Mpi(abi, _of_launcher(abi))
     raise Error(
         f"{program} is not linked to an MPI, and no mpiexec has started it; if it loads MPI later, start it by mpiexec or "
         "name the ABI with --mpi",
@@ -83,15 +124,50 @@ def abi_of(program: str, environment: Mapping[str, str] = os.environ) -> str:
     )
 
 
+def _folder_of_names() -> Path:
+    """A folder of this user in which an MPI has the name that the preload library needs it by."""
+    folder = Path(tempfile.gettempdir()) / f"penstock-mpi-names-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:
+        raise Error(f"{folder} is not this user's alone, so no library is loaded from it; remove it", "unsupported")
+    return folder
+
+
+def _link(name: Path, target: Path) -> None:
+    """Let `name` lead to `target`; other processes may do so at the same time."""
+    if name.is_symlink() and name.readlink() == target:
+        return
+    new = name.with_name(f"{name.name}.{os.getpid()}")
+    new.unlink(missing_ok=True)
+    new.symlink_to(target)
+    new.replace(name)
+
+
+def preloaded(mpi: Mpi, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment variables by which the loader finds Penstock's library, and beside it the program's own MPI: the
+    library may know another installation with the same ABI, and one process must not have two."""
+    before = environment.get("LD_PRELOAD", "")
+    parts = [str(library(mpi.abi))]
+    added: dict[str, str] = {}
+    if mpi.path is not None:
+        needed = _NEEDED.get(mpi.path.name)
+        if needed is None:
+            parts.append(str(mpi.path))
+        else:
+            folder = _folder_of_names()
+            _link(folder / needed, mpi.path.resolve())
+            paths = environment.get("LD_LIBRARY_PATH", "")
+            added["LD_LIBRARY_PATH"] = f"{folder}{':' + paths if paths else ''}"
+    added["LD_PRELOAD"] = ":".join([*parts, *([before] if before else [])])
+    return added
+
+
 def settings(
-    abi: str, report: str, files: Sequence[str] = (), environment: Mapping[str, str] = os.environ
+    mpi: Mpi, report: str, files: Sequence[str] = (), environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """The environment variables that preload Penstock. `files`: globs of the MPI files that go to a store."""
-    before = environment.get("LD_PRELOAD", "")
-    added = {
-        "LD_PRELOAD": f"{library(abi)}{':' + before if before else ''}",
-        "PENSTOCK_PRELOAD_REPORT": report,
-    }
+    added = {**preloaded(mpi, environment), "PENSTOCK_PRELOAD_REPORT": report}
     if files:
         added["PENSTOCK_FILES"] = ":".join(files)
     return added

@@ -55,11 +55,7 @@ ViewMap::ViewMap(FileView view) : view_(std::move(view)) {
     refuse("the file type has " + std::to_string(repetition_bytes_) + " bytes, no multiple of the etype's " +
            std::to_string(view_.etype_bytes));
   }
-  const std::uint64_t span = end - view_.pieces.front().offset_bytes;
-  if (view_.extent_bytes < span) {
-    refuse("the extent of " + std::to_string(view_.extent_bytes) + " bytes is less than the " + std::to_string(span) +
-           " that the pieces span, so repetitions would overlap");
-  }
+  span_bytes_ = end - view_.pieces.front().offset_bytes;
   simplify(view_);
   std::uint64_t data = 0;
   for (const FileView::Piece& piece : view_.pieces) data_ends_.push_back(data += piece.size_bytes);
@@ -76,6 +72,11 @@ void ViewMap::visit(std::uint64_t position, std::uint64_t size,
     visitor(view_.displacement_bytes + position, size);
     return;
   }
+  if (!repeats() && position + size > repetition_bytes_)
+    refuse("an access of " + std::to_string(size) + " bytes at byte " + std::to_string(position) +
+           " of the data reaches beyond the first repetition of " + std::to_string(repetition_bytes_) +
+           " bytes; the extent of " + std::to_string(view_.extent_bytes) + " bytes is less than the " +
+           std::to_string(span_bytes_) + " that the pieces span, so repetitions would overlap");
   std::uint64_t tile_start = view_.displacement_bytes + position / repetition_bytes_ * view_.extent_bytes;
   const std::uint64_t in_tile = position % repetition_bytes_;
   auto piece =
@@ -123,8 +124,8 @@ std::uint64_t ViewMap::data_before(std::uint64_t offset) const {
   const std::uint64_t first = view_.pieces.front().offset_bytes;
   if (offset <= first) return 0;
   offset -= first;
-  std::uint64_t data = offset / view_.extent_bytes * repetition_bytes_;
-  const std::uint64_t in_tile = offset % view_.extent_bytes + first;
+  std::uint64_t data = repeats() ? offset / view_.extent_bytes * repetition_bytes_ : 0;
+  const std::uint64_t in_tile = (repeats() ? offset % view_.extent_bytes : offset) + first;
   for (const FileView::Piece& piece : view_.pieces) {
     if (piece.offset_bytes >= in_tile) break;
     data += std::min(piece.size_bytes, in_tile - piece.offset_bytes);

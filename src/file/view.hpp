@@ -28,10 +28,13 @@ class ViewMap {
 
  private:
   bool contiguous() const { return view_.pieces.empty(); }
+  /// If not, repetitions would overlap, and only the first one can be accessed.
+  bool repeats() const { return view_.extent_bytes >= span_bytes_; }
 
   FileView view_;
   std::vector<std::uint64_t> data_ends_;  ///< cumulative sizes of the pieces
   std::uint64_t repetition_bytes_ = 0;    ///< data bytes in one repetition
+  std::uint64_t span_bytes_ = 0;          ///< from the first piece of a repetition to the end of the last one
 };
 
 }  // namespace penstock::file

@@ -85,17 +85,29 @@ std::optional<std::string> plain_time(const std::string& path) {
   return std::to_string(found.st_mtim.tv_sec) + "." + std::to_string(found.st_mtim.tv_nsec);
 }
 
-/// The plain file that the store remembers.
-std::optional<std::string> remembered_time(const Blob& blob) {
+/// The plain file that the store remembers. Groups of ranks that close openings of their own may leave several.
+std::vector<std::string> remembered_times(const Blob& blob) {
+  std::vector<std::string> times;
   for (const Tag& tag : blob.tags())
-    if (tag.name.starts_with(kPlainTag)) return tag.name.substr(kPlainTag.size());
-  return std::nullopt;
+    if (tag.name.starts_with(kPlainTag)) times.push_back(tag.name.substr(kPlainTag.size()));
+  return times;
 }
 
-void remember(Blob& blob, std::uint64_t version, const std::optional<std::string>& time) {
-  for (const Tag& tag : blob.tags())
-    if (tag.name.starts_with(kPlainTag)) blob.untag(tag.name);
-  if (time) blob.tag(std::string(kPlainTag) + *time, version);
+/// Returns the newest version that the store remembered of the plain file before.
+std::uint64_t remember(Blob& blob, std::uint64_t version, const std::optional<std::string>& time) {
+  const std::string mine = time ? std::string(kPlainTag) + *time : "";
+  if (time) tag_version(blob, mine, version);
+  std::uint64_t before = 0;
+  for (const Tag& tag : blob.tags()) {
+    if (!tag.name.starts_with(kPlainTag) || tag.name == mine) continue;
+    before = std::max(before, tag.version);
+    try {
+      blob.untag(tag.name);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;  // another group of ranks was faster
+    }
+  }
+  return before;
 }
 
 [[noreturn]] void refuse_plain(const std::string& path, const char* what) {
@@ -149,9 +161,10 @@ PreparedFile examine(const FileChoice& choice, int amode) {
   }
   std::optional<Blob> blob;
   if (store && store->exists(name)) blob = store->open(name);
-  const std::optional<std::string> remembered = blob ? remembered_time(*blob) : std::nullopt;
-  const bool is_removed = remembered && !plain;  // somebody has removed the plain file: so the file is gone
-  const bool is_foreign = plain && (!blob || (remembered && plain != remembered));
+  const std::vector<std::string> remembered = blob ? remembered_times(*blob) : std::vector<std::string>{};
+  const bool is_removed = !remembered.empty() && !plain;  // somebody has removed the plain file: so the file is gone
+  const bool is_foreign =
+      plain && (!blob || (!remembered.empty() && std::ranges::find(remembered, *plain) == remembered.end()));
   if ((amode & MPI_MODE_EXCL) != 0 && (plain || (blob && !is_removed)))
     return failed(MPI_ERR_FILE_EXISTS, choice.url + " exists already");
   if (is_foreign && reads_only)
@@ -182,9 +195,9 @@ PreparedFile examine(const FileChoice& choice, int amode) {
 std::string info_value(MPI_Info info, const char* key) {
   if (info == MPI_INFO_NULL) return {};
   std::array<char, MPI_MAX_INFO_VAL + 1> value{};
-  int length = static_cast<int>(value.size());
   int is_there = 0;
-  if (PMPI_Info_get_string(info, key, &length, value.data(), &is_there) != MPI_SUCCESS || is_there == 0) return {};
+  // Not MPI_Info_get_string: a program's Open MPI 4 does not have it.
+  if (PMPI_Info_get(info, key, MPI_MAX_INFO_VAL, value.data(), &is_there) != MPI_SUCCESS || is_there == 0) return {};
   return value.data();
 }
 
@@ -234,13 +247,27 @@ PreparedFile prepare_blob(const FileChoice& choice, int amode) {
   }
 }
 
+void tag_version(Blob& blob, const std::string& tag, std::uint64_t version) {
+  try {
+    blob.tag(tag, version);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::exists) throw;
+  }
+}
+
 void export_blob(const FileChoice& choice) {
   const auto [store_url, name] = split(choice.url);
   const Store store(store_url, {.create = false});
   Blob blob = store.open(name);
-  const std::uint64_t version = blob.snapshot().version();
-  store.export_file(name, version, choice.export_path);
-  if (choice.export_path == choice.plain_path) remember(blob, version, plain_time(choice.plain_path));
+  for (;;) {
+    const std::uint64_t version = blob.snapshot().version();
+    store.export_file(name, version, choice.export_path);
+    const std::optional<std::string> time = plain_time(choice.export_path);
+    const std::uint64_t before =
+        choice.export_path == choice.plain_path ? remember(blob, version, time) : std::uint64_t{0};
+    // Other ranks may have closed an opening of their own meanwhile. The last one exports the newest version.
+    if (before <= version && plain_time(choice.export_path) == time) return;
+  }
 }
 
 bool remove_blob(const std::string& url) {

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "penstock/store.hpp"
+
 namespace penstock::preload {
 
 /// A file as the program names it.
@@ -36,6 +38,9 @@ struct PreparedFile {
 
 /// Prepares the blob for an open with `amode`: makes it, or takes a plain file that is there as its next version.
 PreparedFile prepare_blob(const FileChoice& choice, int amode);
+
+/// Tags a version, unless another group of ranks has.
+void tag_version(Blob& blob, const std::string& tag, std::uint64_t version);
 
 /// Writes the newest version to the plain file, and remembers that it is this version.
 void export_blob(const FileChoice& choice);

@@ -408,11 +408,8 @@ int close_file(const std::shared_ptr<StoredFile>& stored, MPI_File* handle) {
         return;
       }
       if (!writes) return;
-      const std::string tag = "closed-" + std::to_string(version);
       Blob blob = closed.file.blob();
-      const std::vector<Tag> tags = blob.tags();
-      if (version > 0 && std::none_of(tags.begin(), tags.end(), [&](const Tag& old) { return old.name == tag; }))
-        blob.tag(tag, version);
+      if (version > 0) tag_version(blob, "closed-" + std::to_string(version), version);
       if (!closed.choice.export_path.empty()) export_blob(closed.choice);
     });
   });

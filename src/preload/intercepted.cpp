@@ -8,6 +8,7 @@
 #include "preload/call.hpp"
 #include "preload/communicators.hpp"
 #include "preload/dispatch.hpp"
+#include "preload/fortran.hpp"
 #include "preload/own_calls.hpp"
 #include "preload/persistent.hpp"
 #include "preload/report.hpp"
@@ -34,10 +35,9 @@ __attribute__((destructor)) void say_if_not_intercepted() {
   if (sees_program || PMPI_Initialized(&initialized) != MPI_SUCCESS || initialized == 0) return;
   const char* report = std::getenv("PENSTOCK_PRELOAD_REPORT");
   if (report == nullptr || *report == '\0' || !is_first_process()) return;
-  std::fprintf(
-      stderr,
-      "penstock: this program's calls of MPI could not be intercepted (Fortran under an MPI whose Fortran interface "
-      "does not call the C one, or an MPI that is loaded in a namespace of its own); all collectives were MPI's\n");
+  std::fprintf(stderr,
+               "penstock: this program's calls of MPI could not be intercepted (Fortran by an interface that is "
+               "not known, or an MPI that is loaded in a namespace of its own); all collectives were MPI's\n");
 }
 
 template <typename Native>
@@ -111,6 +111,7 @@ int nonblocking(const Call& call, MPI_Request* request, Native native) {
 using penstock::preload::next;
 
 extern "C" PENSTOCK_API int MPI_Init(int* argc, char*** argv) {
+  penstock::preload::lead_fortran_here();
   static auto* const native = next("MPI_Init", &PMPI_Init);
   const int result = native(argc, argv);
   penstock::preload::sees_program = true;
@@ -119,6 +120,7 @@ extern "C" PENSTOCK_API int MPI_Init(int* argc, char*** argv) {
 }
 
 extern "C" PENSTOCK_API int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  penstock::preload::lead_fortran_here();
   static auto* const native = next("MPI_Init_thread", &PMPI_Init_thread);
   const int result = native(argc, argv, required, provided);
   penstock::preload::sees_program = true;

@@ -78,7 +78,7 @@ TEST_P(Deaths, AreToldToAllByName) {
     team.single_copy = each.single_copy;
     if (row.kind == CollectiveKind::barrier) collective.count = 0;
     if (is_rooted(row.kind)) collective.root = each.ranks / 2;
-    if (!row.fits(team, collective) || !takes_part(collective, team, each)) continue;
+    if (!fits(row, collective, team) || !takes_part(collective, team, each)) continue;
     ++done;
     expect_told(each, [&](ForkedRank& self) { return body(self, row, each); });
     if (HasFailure()) return;

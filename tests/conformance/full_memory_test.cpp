@@ -39,7 +39,7 @@ std::string body(ForkedRank& self, const std::string& size, bool single_copy) {
   const auto run = [&](const Algorithm& row, std::uint64_t count) {
     Collective collective{.kind = row.kind, .count = count, .dtype = DType::int32, .algorithm = std::string(row.name)};
     if (row.kind == CollectiveKind::barrier) collective.count = 0;
-    if (!row.fits(engine->team(), collective)) return;
+    if (!fits(row, collective, engine->team())) return;
     const auto plan =
         std::make_shared<const Plan>(plan_collective(engine->team(), request_of(collective, self.rank, kRanks)));
     std::vector<std::byte> input(plan->input_bytes);

@@ -44,10 +44,14 @@ std::vector<std::int32_t> place(Placement placement, int size) {
   return nodes;
 }
 
+bool fits(const Algorithm& row, const Collective& collective, const Team& team) {
+  return row.fits(team, is_neighborhood(row.kind) ? request_of(collective, team.rank, team.size()) : collective);
+}
+
 Placement fitting_placement(const Collective& collective, int size) {
   for (const Algorithm& row : algorithms())
     if (row.kind == collective.kind && row.name == collective.algorithm &&
-        !row.fits(Team{0, place(Placement::unequal, size)}, collective))
+        !fits(row, collective, Team{0, place(Placement::unequal, size)}))
       return Placement::one_node;
   return Placement::unequal;
 }

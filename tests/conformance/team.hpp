@@ -31,6 +31,8 @@ std::vector<std::int32_t> place(Placement placement, int size);
 std::vector<std::int32_t> domains_in(const std::vector<std::int32_t>& nodes);
 
 /// The hardest placement that the algorithm of `collective` supports.
+/// Whether a row can serve the collective, with the graph of its ranks for a neighbourhood.
+bool fits(const Algorithm& row, const Collective& collective, const Team& team);
 Placement fitting_placement(const Collective& collective, int size);
 
 std::vector<Plan> plan_all(const Collective& collective, const std::vector<std::int32_t>& nodes,

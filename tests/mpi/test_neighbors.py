@@ -81,10 +81,11 @@ def places(rng: np.random.Generator, counts: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", TOPOLOGIES)
-@pytest.mark.parametrize("algorithm", ["direct", "combined"])
+@pytest.mark.parametrize("algorithm", ["chosen", "direct", "combined"])
 def test_fixed_counts(rng: np.random.Generator, kind: str, form: str, algorithm: str) -> None:
     if algorithm == "combined" and node_count() == 1:
         pytest.skip("combined needs several nodes")
+    how = {} if algorithm == "chosen" else {"algorithm": algorithm}
     for _ in range(CASES):
         with topologies(kind, rng) as (native, comm, shared):
             sources, destinations = ends(native)
@@ -94,13 +95,13 @@ def test_fixed_counts(rng: np.random.Generator, kind: str, form: str, algorithm:
             expected = np.full(len(sources) * count, -1, "i4")
             result = expected.copy()
             native.Neighbor_alltoall([mine, count, MPI.INT32_T], [expected, count, MPI.INT32_T])
-            call(comm, form, "Neighbor_alltoall", mine, result, algorithm=algorithm)
+            call(comm, form, "Neighbor_alltoall", mine, result, **how)
             np.testing.assert_array_equal(result, expected)
             mine = np.arange(count, dtype="f8") - comm.rank
             expected = np.full((len(sources), count), 9.0)
             result = expected.copy()
             native.Neighbor_allgather([mine, count, MPI.DOUBLE], [expected, count, MPI.DOUBLE])
-            call(comm, form, "Neighbor_allgather", mine, result, algorithm=algorithm)
+            call(comm, form, "Neighbor_allgather", mine, result, **how)
             np.testing.assert_array_equal(result, expected)
 
 

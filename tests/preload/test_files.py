@@ -100,3 +100,15 @@ def test_a_store_that_cannot_be_written_leaves_the_file_to_mpi(tmp_path: Path) -
     done = preloaded("mpich", 2, report, program("mpich", "files"), tmp_path / "other.dat", "create", **chosen)
     assert done.out.strip() == "another error"
     assert not (tmp_path / "other.dat").exists()
+
+
+def test_ranks_that_close_openings_of_their_own_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "field.dat"
+    report = tmp_path / "report.json"
+    done = preloaded(
+        "mpich", 3, report, program("mpich", "closes"), path, PENSTOCK_FILES="*.dat", PENSTOCK_FILES_EXPORT="on"
+    )
+    assert done.status == 0, done.err
+    assert "closes: ok" in done.out
+    numbers = [int.from_bytes(path.read_bytes()[4 * i : 4 * i + 4], "little") for i in range(3)]
+    assert numbers == [87, 88, 89]

@@ -144,10 +144,11 @@ def test_algorithms_are_ranked_by_simulated_time() -> None:
 
 
 def test_neighbourhoods_have_a_grid() -> None:
-    ring = plan.collective("neighbor_alltoall", 4, 3, "int32")
+    assert plan.collective("neighbor_alltoall", 4, 3, "int32").algorithm == "shared"
+    ring = plan.collective("neighbor_alltoall", 4, 3, "int32", algorithm="direct")
     assert (ring.algorithm, ring.findings) == ("direct", [])
     assert [step["peer"] for step in ring[1]["steps"] if step["kind"] == "send"] == [0, 2]
-    line = plan.collective("neighbor_allgather", 4, 3, "int32", grid=[2, 2], periodic=False)
+    line = plan.collective("neighbor_allgather", 4, 3, "int32", algorithm="direct", grid=[2, 2], periodic=False)
     assert [step["peer"] for step in line[3]["steps"] if step["kind"] == "recv"] == [1, 2]
     with pytest.raises(ps.Error, match="the graph has 4 ranks"):
         plan.collective("neighbor_allgather", 5, 3, grid=[2, 2])

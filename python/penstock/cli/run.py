@@ -54,9 +54,9 @@ def run(
     added: dict[str, str] = {}
     try:
         _penstock.option_table()  # reads them
-        abi = mpi or preload.abi_of(program[0])
+        used = preload.mpi_of(program[0], mpi)
         target = os.path.abspath(report) if report else "" if quiet else "-"
-        added = preload.settings(abi, target, files)
+        added = preload.settings(used, target, files)
         for name, is_on in (("VERIFY", verify), ("FILES_EXPORT", export_files), ("PRELOAD_STRICT", strict)):
             if is_on:
                 added[f"PENSTOCK_{name}"] = "on"
@@ -87,10 +87,12 @@ def env(mpi: str | None, report: str, program: str | None) -> None:
     """
     if mpi is None and program is None:
         raise click.UsageError("name the program, or its MPI with --mpi")
-    abi = mpi or preload.abi_of(program or "")
-    library = preload.library(abi)
-    click.echo(f"# Penstock's collectives for programs with the {abi} ABI")
-    click.echo(f"export PENSTOCK_PRELOAD={library}")
+    used = preload.mpi_of(program, mpi)
+    added = preload.preloaded(used, {**os.environ, "LD_PRELOAD": ""})
+    click.echo(f"# Penstock's collectives for programs with the {used.abi} ABI")
+    click.echo(f"export PENSTOCK_PRELOAD={added['LD_PRELOAD']}")
+    if "LD_LIBRARY_PATH" in added:
+        click.echo(f"export LD_LIBRARY_PATH={added['LD_LIBRARY_PATH']}")
     click.echo(f"export PENSTOCK_PRELOAD_REPORT={report}")
     click.echo("# Slurm:        srun --export=ALL,LD_PRELOAD=$PENSTOCK_PRELOAD ./program")
     click.echo("# PBS, mpiexec: mpiexec -n 4 env LD_PRELOAD=$PENSTOCK_PRELOAD ./program")

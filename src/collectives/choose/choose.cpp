@@ -269,8 +269,9 @@ Default choose_default(const Team& team, const Collective& collective) {
       return {"sorted_short", "reproducible, at most " + kib(kLatencyBytes) + " of all ranks"};
     return {"sorted", "reproducible"};
   }
+  const Algorithm* shared_row = find(collective.kind, "shared");
   if (collective.split == Collective::kAutomatic && team.size() > 1 && team.size() <= kSharedRanks &&
-      find(collective.kind, "shared") != nullptr && collectives::small_on_one_node(team, collective) &&
+      shared_row != nullptr && shared_row->fits(team, collective) &&
       collectives::published_bytes(team, collective) <= most_published_bytes)
     return {"shared", "at most " + kib(most_published_bytes) + " to be seen of at most " +
                           std::to_string(kSharedRanks) + " ranks of one node"};

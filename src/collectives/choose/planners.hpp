@@ -15,6 +15,7 @@ Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Col
 /// All neighbourhood collectives.
 Plan neighbor_direct(const std::string& algorithm, const Team& team, const Collective& collective);
 /// neighbor_allgather and neighbor_alltoall.
+Plan neighbor_shared(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan neighbor_combined(const std::string& algorithm, const Team& team, const Collective& collective);
 /// What leaves the nodes.
 struct Crossing {

@@ -9,7 +9,6 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kSharedBytesPerRank = 64 << 10;  // the engine's minimum, if it has shared memory
 constexpr std::uint64_t kSharedBytesPerNode = 1 << 20;
 
 bool is_root(const Team& team, const Collective& collective) { return team.rank == collective.root; }

@@ -12,10 +12,15 @@ namespace penstock::collectives {
 using plan::Move;
 using plan::Sequence;
 
+/// The engine's minimum, if it has shared memory.
+inline constexpr std::uint64_t kSharedBytesPerRank = 64 << 10;
+
 bool any_team(const Team& team, const Collective& collective);
 bool power_of_two(const Team& team, const Collective& collective);
 /// All ranks are on one node, and the data of all of them is small compared with the node's shared memory.
 bool small_on_one_node(const Team& team, const Collective& collective);
+/// The same of a neighbourhood, whose ranks publish a block for each destination.
+bool small_neighborhood(const Team& team, const Collective& collective);
 /// All ranks are on one node and can access each other's memory (Team::single_copy).
 bool shared_node(const Team& team, const Collective& collective);
 /// Several nodes, at least one of which has several ranks; ranks of a node can access each other's memory.

@@ -1,6 +1,11 @@
 #include "collectives/parts/published.hpp"
 
+#include <algorithm>
+#include <set>
+#include <span>
 #include <utility>
+
+#include "collectives/parts/blocks.hpp"
 
 namespace penstock::collectives {
 
@@ -10,8 +15,19 @@ std::uint64_t published_bytes(const Team& team, const Collective& collective) {
     case CollectiveKind::alltoall:
     case CollectiveKind::scatter:
     case CollectiveKind::reduce_scatter_block: return block_bytes(collective) * static_cast<std::uint64_t>(team.size());
+    case CollectiveKind::neighbor_alltoall: {
+      std::size_t degree = 0;
+      for (int rank = 0; rank < team.size(); ++rank)
+        degree = std::max(degree, collective.graph->destinations(rank).size());
+      return block_bytes(collective) * degree;
+    }
     default: return block_bytes(collective);
   }
+}
+
+bool small_neighborhood(const Team& team, const Collective& collective) {
+  return collective.graph != nullptr && small_on_one_node(team, collective) &&
+         published_bytes(team, collective) <= kSharedBytesPerRank;
 }
 
 Published::Published(std::string algorithm, const Team& team, const Collective& collective)
@@ -51,6 +67,20 @@ void Published::from_root(Region own) {
 void Published::to_higher(Region own) {
   publish(own, team_.rank + 1, team_.size() - 1 - team_.rank);
   wait(0, team_.rank);
+}
+
+void Published::to_neighbors(Region own) {
+  own_ = own;
+  const auto others = [&](std::span<const Neighbor> neighbors) {
+    std::set<int> ranks;  // one flag for all edges between two ranks
+    for (const Neighbor& each : neighbors)
+      if (each.rank != Neighbor::kNone && each.rank != team_.rank) ranks.insert(each.rank);
+    return ranks;
+  };
+  const std::set<int> readers = others(destinations_of(team_, collective_));
+  if (!readers.empty()) sequence_.copy(own, sequence_.shared(own.size_bytes));
+  for (const int rank : readers) sequence_.signal(rank, 0);
+  for (const int rank : others(sources_of(team_, collective_))) sequence_.wait(rank, 0);
 }
 
 void Published::take(int rank, std::uint64_t offset_bytes, Region to) {

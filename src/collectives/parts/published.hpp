@@ -22,6 +22,7 @@ class Published {
   void to_root(Region own);
   void from_root(Region own);
   void to_higher(Region own);
+  void to_neighbors(Region own);
 
   /// to = the bytes from `offset_bytes` on of the contribution of `rank`: this rank, or one that it reads.
   void take(int rank, std::uint64_t offset_bytes, Region to);
