@@ -369,7 +369,7 @@ Comm* without_gil(const Comm& given) {
   comm::State* const state = &inner->state();
   const auto end = [kept = inner.get()](comm::State*) {
     std::optional<nb::gil_scoped_release> released;
-    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
+    if (Py_IsInitialized() != 0 && PyThreadState_GetDict() != nullptr) released.emplace();
     delete kept;
   };
   const std::shared_ptr<comm::State> shared(state, end);
