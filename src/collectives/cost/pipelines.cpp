@@ -502,8 +502,10 @@ std::optional<Time> levels(const Call& call) {
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, root_of(call.collective));
   if (nodes.size() < 2) return all_ranks<Time>(call);
   const bool by_tasks = uses_tasks(call.team, call.collective, row.inside);
-  // Ranks that share a core wait for each other in ways that are not followed.
-  if (!by_tasks && largest_node(call.team) > call.machine.node.cores) return std::nullopt;
+  // Ranks that share a core wait for each other in ways that are not followed, and trees along domains differ between
+  // nodes of one size.
+  const bool has_domains = !call.team.domain_of_rank.empty();
+  if (!by_tasks && (has_domains || largest_node(call.team) > call.machine.node.cores)) return std::nullopt;
   std::vector<int> leaders;
   for (const std::vector<int>& node : nodes) leaders.push_back(node[0]);
   const auto tree = [&](const auto& make) { return shape_of(leaders, call.team.size() - 1, make); };

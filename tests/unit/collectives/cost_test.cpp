@@ -137,6 +137,18 @@ TEST(Costs, AgreeWithTheSimulationOfTheirPlans) {
     EXPECT_GE(points[row], 10) << row;
 }
 
+// Nodes of one size have different trees. What few ranks do in few steps is simulated.
+TEST(Costs, AreNoneOfLongDataAlongDomains) {
+  Team team = blocks(4, 4);
+  for (int rank = 0; rank < team.size(); ++rank) team.domain_of_rank.push_back(rank / 2);
+  for (const Algorithm& row : algorithms())
+    if (row.name == "hierarchical" && (row.kind == CollectiveKind::bcast || row.kind == CollectiveKind::allreduce))
+      for (const std::uint64_t bytes : {8u, 4u << 20}) {
+        const Collective collective = request(row.kind, bytes, row.name);
+        EXPECT_EQ(row.seconds(team, collective, machine_with("rdma-100g")).has_value(), bytes == 8) << bytes;
+      }
+}
+
 TEST(Costs, HaveTerms) {
   const Team team = blocks(6, 4);
   const Machine machine = machine_with("omni-path");
