@@ -238,13 +238,17 @@ Workspace workspace_of(nb::handle given, std::vector<ArrayView>& arrays) {
 }
 
 std::complex<double> factor(nb::handle given, const char* argument) {
-  const Py_complex value = PyComplex_AsCComplex(given.ptr());
-  if (PyErr_Occurred() != nullptr) {
+  // complex() takes texts, too.
+  const nb::object value =
+      PyUnicode_Check(given.ptr())
+          ? nb::object()
+          : nb::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyComplex_Type), given.ptr(), nullptr));
+  if (!value.is_valid()) {
     PyErr_Clear();
     throw Error(ErrorCode::invalid_argument,
                 std::string(argument) + " is not a number; expected a real or complex number");
   }
-  return {value.real, value.imag};
+  return {PyComplex_RealAsDouble(value.ptr()), PyComplex_ImagAsDouble(value.ptr())};
 }
 
 struct Sides {

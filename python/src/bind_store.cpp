@@ -40,13 +40,13 @@ class Regions {
  public:
   Regions(nb::handle pairs, Access access) {
     for (nb::handle pair : pairs) {
-      if (!PyTuple_Check(pair.ptr()) || PyTuple_GET_SIZE(pair.ptr()) != 2 ||
-          !PyIndex_Check(PyTuple_GET_ITEM(pair.ptr(), 0))) {
+      if (!PyTuple_Check(pair.ptr()) || PyTuple_Size(pair.ptr()) != 2 ||
+          !PyIndex_Check(PyTuple_GetItem(pair.ptr(), 0))) {
         throw Error(ErrorCode::invalid_argument,
                     std::string("regions are (offset, buffer) pairs, got ") + nb::repr(pair).c_str());
       }
-      offsets_.push_back(python::Natural<"the offset of a region">::of(PyTuple_GET_ITEM(pair.ptr(), 0)));
-      memory_.push_back(hold(PyTuple_GET_ITEM(pair.ptr(), 1), access));
+      offsets_.push_back(python::Natural<"the offset of a region">::of(PyTuple_GetItem(pair.ptr(), 0)));
+      memory_.push_back(hold(PyTuple_GetItem(pair.ptr(), 1), access));
     }
   }
   ~Regions() {

@@ -67,6 +67,12 @@ void check_contiguous(bool c_contiguous, bool fortran_contiguous, const std::str
            "), or an array of your own that the slice is copied to");
 }
 
+/// Of a buffer, at the end of a block.
+struct Released {
+  Py_buffer& buffer;
+  ~Released() { PyBuffer_Release(&buffer); }
+};
+
 }  // namespace
 
 std::optional<DType> dtype_of_format(const char* format, std::uint64_t item_bytes) {
@@ -142,7 +148,9 @@ ArrayView strided_view(nb::handle object, Access access, const char* argument) {
   }
 
   if (memory.is_valid()) {
-    const Py_buffer& buffer = *PyMemoryView_GET_BUFFER(memory.ptr());
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(memory.ptr(), &buffer, PyBUF_FULL_RO) != 0) nb::raise_python_error();
+    const Released released{buffer};  // the view keeps the memory
     result.c_contiguous_ = PyBuffer_IsContiguous(&buffer, 'C') != 0;
     result.fortran_contiguous_ = PyBuffer_IsContiguous(&buffer, 'F') != 0;
     if (access == Access::write && buffer.readonly != 0)

@@ -35,9 +35,9 @@ class Natural {
     PyErr_Clear();
     // A caster must not throw, so a failing repr() must not propagate.
     const nanobind::object shown = nanobind::steal(PyObject_Repr(given.ptr()));
-    const char* text = shown.is_valid() ? PyUnicode_AsUTF8(shown.ptr()) : nullptr;
+    const char* text = shown.is_valid() ? PyUnicode_AsUTF8AndSize(shown.ptr(), nullptr) : nullptr;
     PyErr_Clear();
-    made.wrong_ = text != nullptr ? text : Py_TYPE(given.ptr())->tp_name;
+    made.wrong_ = text != nullptr ? text : "an object whose repr() fails";
     return made;
   }
 

@@ -8,7 +8,7 @@ set_up
 enter_environment
 set_up_wheel
 
-chosen="${1:-$env_dir/bin/python}" # a wheel is for one version of Python
+chosen="${1:-$env_dir/bin/python}" # from 3.12 on, one wheel is for all later versions, too
 
 raw="$PENSTOCK_ROOT/build/wheels-raw" ready="$PENSTOCK_ROOT/build/wheels"
 rm -rf "$raw" "$ready"

@@ -299,7 +299,7 @@ void Executor::update_active() {
   const bool now = operations.has_unfinished() || any([](const auto& mechanism) { return !mechanism.is_idle(); });
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
   if (!has_remote) return;
-  slow.store(the<RemoteMessages>().is_slow(), std::memory_order_relaxed);
+  nap_ns.store(the<RemoteMessages>().nap_ns(), std::memory_order_relaxed);
   polls_transport.store(the<RemoteMessages>().expects_messages(), std::memory_order_relaxed);
 }
 

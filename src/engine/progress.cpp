@@ -19,17 +19,22 @@ using std::chrono::nanoseconds;
 
 constexpr int kSpins = 10;   // polls before the thread yields its core
 constexpr int kYields = 90;  // polls with yields before the thread sleeps
-constexpr int kSlowSpins = 4;
+constexpr int kSpinsIfSlow = 4;
 constexpr int kTransportSpins = 2;
 constexpr milliseconds kLongestSleep{100};
 constexpr milliseconds kPoke{2};  // interval of Transport::poke in a waiting thread
 constexpr microseconds kShortestNap{20};
 constexpr microseconds kLongestNap{500};
-constexpr microseconds kLongestSlowNap{80};  // shorter than the buffers of a link take to drain
 constexpr nanoseconds kPeerCheck = milliseconds(200);
 constexpr std::uint32_t kBusyRounds = 256;  // rounds of progress between two reads of the clock
 
 std::atomic<bool> forked{false};
+
+/// How long the pollable needs no poll; 0 if that is less than a nap takes.
+nanoseconds nap_if_slow(const Pollable& pollable) {
+  const nanoseconds nap(pollable.nap_ns.load(std::memory_order_relaxed));
+  return nap < kShortestNap ? nanoseconds(0) : nap;
+}
 
 }  // namespace
 
@@ -137,9 +142,13 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
   }
   if (idle) {
     nanoseconds timeout = kLongestSleep;
-    const bool slow = sleeper.home != nullptr && sleeper.home->slow.load(std::memory_order_relaxed);
-    if (polling)
-      timeout = std::min<nanoseconds>(kShortestNap * (1 << std::min(sleeps, 5)), slow ? kLongestSlowNap : kLongestNap);
+    if (polling) timeout = std::min<nanoseconds>(kShortestNap * (1 << std::min(sleeps, 5)), kLongestNap);
+    const auto shorten = [&](const Pollable& waited_for) {
+      if (const nanoseconds nap = nap_if_slow(waited_for); nap > nanoseconds(0)) timeout = std::min(timeout, nap);
+    };
+    if (sleeper.home != nullptr) shorten(*sleeper.home);
+    for (const Pollable* pollable : sleeper.acquired)
+      if (!is_left_alone(*pollable)) shorten(*pollable);
     if (!is_worker) timeout = std::min<nanoseconds>(timeout, kPoke);
     // If nothing is in flight, only attention() ends the sleep of a progress thread.
     if (is_worker && sleeper.acquired.empty()) timeout = std::chrono::hours(24);
@@ -207,8 +216,8 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
       idle = sleeps = 0;
       continue;
     }
-    const bool slow = home.slow.load(std::memory_order_relaxed);
-    const int spins = slow                                                   ? kSlowSpins
+    const bool slow = nap_if_slow(home) > nanoseconds(0);
+    const int spins = slow                                                   ? kSpinsIfSlow
                       : home.polls_transport.load(std::memory_order_relaxed) ? kTransportSpins
                                                                              : kSpins;
     if (++idle < spins) {
@@ -241,6 +250,10 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
   while (!stop.load(std::memory_order_acquire)) {
     // Keeps its pollables while it spins, so that several threads do not contend for the lock.
     const std::uint64_t now = generation_.load(std::memory_order_seq_cst);
+    if (now != generation) {
+      idle = std::min(idle, kSpins);
+      sleeps = 0;
+    }
     if (now != generation || idle >= kSpins) {
       generation = now;
       release(acquired);
@@ -248,22 +261,25 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
     }
     bool moved = false;
     bool all_waited_for = true;
+    bool all_slow = true;
     for (Pollable* pollable : acquired) {
       // A waiting thread drives its own engine; two threads would contend for its lock.
       const bool waited_for = pollable->waiters.load(std::memory_order_seq_cst) > 0;
       moved |= waited_for ? pollable->help() : progress_and_check(*pollable, Caller::progress_thread);
       all_waited_for &= waited_for;
+      all_slow &= waited_for || nap_if_slow(*pollable) > nanoseconds(0);
     }
     if (moved) {
       idle = sleeps = 0;
-    } else if (++idle < kSpins) {
+    } else if (++idle < (all_slow ? kSpinsIfSlow : kSpins)) {
       pause();
-    } else if (!all_waited_for && idle < kSpins + kYields) {
+    } else if (!all_slow && idle < kSpins + kYields) {
       ::sched_yield();
     } else {
+      // Until something moves, it polls once and sleeps again: the ranks of the node may need the core.
       sleep({Caller::progress_thread, nullptr, acquired, stop, generation}, sleeps++);
       for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::progress_thread);
-      idle = kSpins;
+      idle = kSpins + kYields;
     }
   }
   release(acquired);

@@ -34,9 +34,9 @@ class Pollable {
   virtual Doorbell& bell() noexcept = 0;
 
   std::atomic<bool> active{false};  ///< something is in flight
-  /// Only long messages over a slow link are in flight: frequent polling would take time from threads that compute or
-  /// move data.
-  std::atomic<bool> slow{false};
+  /// Only long messages are in flight: how long they need no poll, as measured. More polls would take time from threads
+  /// that compute or move data. Otherwise 0.
+  std::atomic<std::int64_t> nap_ns{0};
   std::atomic<bool> polls_transport{false};  ///< polling is a system call, so it is not repeated in a tight loop
   std::atomic<int> waiters{0};               ///< threads in wait_for() for it, which drive it
   std::atomic<int> users{0};                 ///< other threads inside of it; remove() waits for them

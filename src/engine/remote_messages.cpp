@@ -9,11 +9,6 @@ namespace {
 
 constexpr std::chrono::microseconds kUnasked{500};  // between polls while no message is expected
 constexpr std::uint32_t kLook = 16;                 // polls between looks for packets while messages are expected
-constexpr std::uint64_t kLongBytes = 64 << 10;
-// Some MPIs send all long messages that they have in turns, so that none arrives before all do. A pipeline needs them
-// one after the other, and the link busy.
-constexpr std::uint32_t kLeastWindow = 3;
-constexpr std::uint32_t kFruitless = 64;  // polls after which the receiver may wait for a message outside of the window
 
 std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(
@@ -23,8 +18,7 @@ std::uint64_t now_ns() {
 
 }  // namespace
 
-RemoteMessages::RemoteMessages(Core& core)
-    : core_(core), tags_(core.node.max_tag, core.options.operation_slots), window_(kLeastWindow) {
+RemoteMessages::RemoteMessages(Core& core) : core_(core), tags_(core.node.max_tag, core.options.operation_slots) {
   for (int peer = 0; peer < core.node.team.size(); ++peer)
     if (!core.is_near(peer)) remote_.push_back(peer);
   Header left;
@@ -72,7 +66,8 @@ bool RemoteMessages::is_blocked(const Operation& operation, const Step& what) {
 }
 
 bool RemoteMessages::has_room(const Step& what) {
-  return what.kind == StepKind::recv || what.from.size_bytes < kLongBytes || pair(what.peer).long_sends < window_;
+  return what.kind == StepKind::recv || !SendWindow::counts(what.from.size_bytes) ||
+         pair(what.peer).long_sends < window_.messages();
 }
 
 void RemoteMessages::post(Operation& operation, StepId step) {
@@ -97,7 +92,7 @@ void RemoteMessages::post_now(Operation& operation, StepId step) {
   StepStatus& status = states_[operation].status[step];
   const bool sends = what.kind == StepKind::send;
   const std::uint64_t bytes = sends ? what.from.size_bytes : what.to.size_bytes;
-  const bool is_long = bytes >= kLongBytes;
+  const bool is_long = SendWindow::counts(bytes);
   const std::uint32_t token = add({.kind = sends ? Kind::send : Kind::receive,
                                    .peer = what.peer,
                                    .step = step,
@@ -192,6 +187,8 @@ bool RemoteMessages::is_its_turn() {
 
 bool RemoteMessages::progress(bool look_for_packets) {
   complete_.clear();
+  const std::uint64_t polled_ns = long_in_flight_ > 0 || !waiting_.empty() ? now_ns() : 0;
+  window_.poll(polled_ns, long_in_flight_ > 0);
   core_.transport->poll(complete_);
   bool moved = !complete_.empty();
   for (const Transport::Completion& completion : complete_) finish(completion);
@@ -202,18 +199,16 @@ bool RemoteMessages::progress(bool look_for_packets) {
   if (!waiting_.empty() || are_fewer_blocked_) moved |= post_waiting();
   if (!outbox_.empty()) moved |= flush();
   if (look_for_packets || !settlements_.empty() || ++polls_ % kLook == 0) moved |= take_packet();
-  if (moved || waiting_.empty()) {
-    fruitless_ = 0;
-    if (waiting_.empty()) window_ = kLeastWindow;
-  } else if (++fruitless_ % kFruitless == 0) {
-    ++window_;
-  }
+  if (moved || waiting_.empty())
+    window_.moved(!waiting_.empty());
+  else
+    window_.stuck(polled_ns);
   return moved;
 }
 
 void RemoteMessages::finish(const Transport::Completion& completion) {
   InFlight done = remove(completion.token);
-  if (done.posted_ns != 0) finish_long(done.posted_ns);
+  if (done.posted_ns != 0) finish_long(done.posted_ns, completion.bytes);
   switch (done.kind) {
     case Kind::send: return finish_send(done);
     case Kind::receive: return finish_receive(done, completion);
@@ -269,13 +264,9 @@ void RemoteMessages::finish_receive(const InFlight& done, const Transport::Compl
   core_.release(operation);
 }
 
-void RemoteMessages::finish_long(std::uint64_t posted_ns) {
+void RemoteMessages::finish_long(std::uint64_t posted_ns, std::uint64_t bytes) {
   --long_in_flight_;
-  // Only a message that was posted while others were on their way shows how long one takes: another one may have waited
-  // for its sender.
-  const std::uint64_t now = now_ns();
-  if (posted_ns < last_done_ns_) service_ns_ = (3 * service_ns_ + (now - last_done_ns_)) / 4;
-  last_done_ns_ = now;
+  window_.done(posted_ns, bytes);
 }
 
 void RemoteMessages::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {

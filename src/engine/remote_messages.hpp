@@ -12,6 +12,7 @@
 
 #include "engine/core.hpp"
 #include "engine/message_counts.hpp"
+#include "engine/send_window.hpp"
 #include "engine/settlement.hpp"
 #include "engine/tag_split.hpp"
 
@@ -46,8 +47,8 @@ class RemoteMessages final : public Mechanism {
   int find_left(Operation& operation, const std::vector<int>& peers);
   /// After the last use. False if something is still in flight: another user of the transport must not meet it.
   bool close();
-  /// Whether messages follow each other so slowly that there is time to sleep meanwhile.
-  bool is_slow() const { return long_in_flight_ > 0 && service_ns_ > kSlowNs; }
+  /// While long messages are in flight: how long they need no poll, see SendWindow; else 0.
+  std::int64_t nap_ns() const { return long_in_flight_ > 0 ? static_cast<std::int64_t>(window_.nap_ns()) : 0; }
   bool expects_messages() const { return leaving_ > 0 || is_busy(); }
 
   bool poll() override;
@@ -112,7 +113,6 @@ class RemoteMessages final : public Mechanism {
   static constexpr std::uint64_t kPacketBytes = 2048;  ///< every MPI sends as much without a rendezvous handshake
   static constexpr std::uint64_t kPayloadBytes = kPacketBytes - sizeof(Header);
   static_assert(kPayloadBytes >= kNoticeBytes);
-  static constexpr std::uint64_t kSlowNs = 300'000;  ///< several times what a nap takes
 
   bool is_busy() const {
     return in_flight_count_ > 0 || !outbox_.empty() || !waiting_.empty() || !blocked_.empty() || !ending_.empty() ||
@@ -140,7 +140,7 @@ class RemoteMessages final : public Mechanism {
   void finish(const Transport::Completion& completion);
   void finish_send(const InFlight& done);
   void finish_receive(const InFlight& done, const Transport::Completion& completion);
-  void finish_long(std::uint64_t posted_ns);
+  void finish_long(std::uint64_t posted_ns, std::uint64_t bytes);
   void set_limits(Pair& of) const;
 
   bool flush();
@@ -200,11 +200,8 @@ class RemoteMessages final : public Mechanism {
   std::map<std::uint64_t, Settlement> settlements_;
   std::map<int, std::vector<SentMessage>> lists_;  ///< in part, by source
 
-  std::uint32_t window_;         ///< long sends that a peer may have posted
-  std::uint32_t fruitless_ = 0;  ///< polls in which nothing moved
+  SendWindow window_;  ///< long sends that a peer may have posted
   std::size_t long_in_flight_ = 0;
-  std::uint64_t last_done_ns_ = 0;
-  std::uint64_t service_ns_ = 0;                  ///< of a long message, a moving average
   std::chrono::steady_clock::time_point looked_;  ///< while nothing was expected
 };
 

@@ -98,9 +98,9 @@ void check_blob(BlobState& blob, CheckReport& report) {
     for (const auto& [tag, version] : blob.tags()) {
       if (version >= keep_from || (copied.contains(version) && confirmed.contains(version))) continue;
       guarded([&] {
-        const VersionMap map = blob.read_index(version);
+        const VersionMap tagged = blob.read_index(version);
         // Penstock 0.1 made no marks, and its gc freed what had been copied.
-        if (!copied.contains(version) || has_all_objects(backend, map)) reach(map);
+        if (!copied.contains(version) || has_all_objects(backend, tagged)) reach(tagged);
       });
     }
   });

@@ -175,5 +175,65 @@ TEST(Progress, ChecksPeersThoughSomethingAlwaysMovesInALoopOfTests) {
   EXPECT_TRUE(engine.is_told);
 }
 
+/// An engine that waits for a transport, which brings nothing.
+class Waiting final : public Pollable {
+ public:
+  explicit Waiting(std::int64_t its_nap_ns = 0) {
+    wants_thread = true;
+    active = true;
+    nap_ns = its_nap_ns;
+    Progress::of_process().add(*this);
+    worker_ = Progress::of_process().claim_threads({-1});
+    Progress::of_process().attention(*this);
+  }
+  ~Waiting() {
+    active = false;
+    Progress::of_process().remove(*this);
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  bool progress(Caller) noexcept override {
+    ++polls_;
+    return false;
+  }
+  bool help() noexcept override { return false; }
+  bool can_sleep(Caller) noexcept override {
+    const int sleeps = ++sleeps_;
+    if (sleeps == 1) polls_before_first = polls_.load();
+    if (sleeps == kFirst) polls_before = polls_.load();
+    if (sleeps == kFirst + kCounted) polls_in_counted = polls_.load() - polls_before;
+    return true;
+  }
+  bool needs_polling(Caller) noexcept override { return true; }
+  void check_peers(Caller) noexcept override {}
+  void poke() noexcept override {}
+  Doorbell& bell() noexcept override { return bell_; }
+
+  static constexpr int kFirst = 10;
+  static constexpr int kCounted = 50;
+  std::atomic<int> polls_before_first{0};
+  std::atomic<int> polls_before{0};
+  std::atomic<int> polls_in_counted{0};
+
+ private:
+  std::atomic<int> polls_{0};
+  std::atomic<int> sleeps_{0};
+  Doorbell bell_;
+  std::shared_ptr<const void> worker_;
+};
+
+TEST(Progress, AWorkerThatFindsNothingPollsOncePerSleep) {
+  Waiting engine;
+  ASSERT_TRUE(test::eventually([&] { return engine.polls_in_counted > 0; }));
+  EXPECT_LE(engine.polls_in_counted, 2 * Waiting::kCounted);
+}
+
+TEST(Progress, AWorkerSleepsAtOnceIfTheNextEventIsFarAway) {
+  Waiting engine(1'000'000'000);
+  ASSERT_TRUE(test::eventually([&] { return engine.polls_before_first > 0; }));
+  EXPECT_LE(engine.polls_before_first, 10);
+}
+
 }  // namespace
 }  // namespace penstock::engine

@@ -1,0 +1,107 @@
+// How many long messages to a peer may be on their way at once.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "penstock/cost_model.hpp"
+
+namespace penstock::engine {
+
+/// Some MPIs send all long messages that they have in turns, so that none arrives before all do. A pipeline needs them
+/// one after the other, and the link busy. So the window is twice bandwidth times delay, as measured, and three
+/// messages more: one that is being sent, one that follows it, and a part of one. The delay is the time between two
+/// polls, in which nothing is posted. Twice, since a link that is idle meanwhile seems slower than it is: so the window
+/// doubles until it is busy.
+///
+/// The receiver may wait for a later message than those in the window. So the window grows while it should have moved.
+/// Until two messages have been timed, the default network of the cost model counts. Not thread-safe.
+class SendWindow {
+ public:
+  /// Whether a message takes so long that it counts.
+  static bool counts(std::uint64_t bytes) { return bytes > kNetwork.eager_bytes; }
+
+  std::uint32_t messages() const {
+    const double delay_ns = is_measured_ ? delay_ns_ : kNetwork.latency_seconds * 1e9;
+    return 3 + static_cast<std::uint32_t>(2 * delay_ns / interval_ns_) + grown_;
+  }
+  /// How long the transport may be left alone without a loss: the time in which the link sends as much as every
+  /// transport buffers. 0 if not known yet. By the best bandwidth of late: a worse one may be the result of sleeping.
+  std::uint64_t nap_ns() const {
+    return static_cast<std::uint64_t>(ns_per_byte_ * static_cast<double>(kNetwork.eager_bytes));
+  }
+
+  /// Before each poll. `in_flight`: whether messages that count are.
+  void poll(std::uint64_t now_ns, bool in_flight) {
+    if (in_flight && polled_ns_ != 0)
+      delay_ns_ = std::max(static_cast<double>(now_ns - polled_ns_), delay_ns_ * (1 - 1.0 / kMemory));
+    polled_ns_ = in_flight ? now_ns : 0;
+  }
+  /// The poll has found that a message that counts has been sent or received. A poll may find several. Only those that
+  /// were posted while others were on their way, or one poll later, show how long one takes: another one may have
+  /// waited for its sender.
+  void done(std::uint64_t posted_ns, std::uint64_t bytes) {
+    if (polled_ns_ != done_ns_) {
+      is_timed_ = done_ns_ != 0 && static_cast<double>(posted_ns) <= static_cast<double>(done_ns_) + delay_ns_;
+      if (is_timed_) {
+        if (bytes_ > 0) note_bandwidth();
+        took_ns_ = took_ns_ * kKept + static_cast<double>(polled_ns_ - done_ns_);
+        count_ *= kKept;
+        bytes_ *= kKept;
+      }
+      done_ns_ = polled_ns_;
+    }
+    if (!is_timed_) return;
+    count_ += 1;
+    bytes_ += static_cast<double>(bytes);
+    interval_ns_ = std::max(took_ns_ / count_, 1.0);
+    is_measured_ = true;
+  }
+
+  /// After a poll that has moved something, or if nothing waits for room.
+  void moved(bool is_any_waiting) {
+    fruitless_polls_ = 0;
+    stuck_ns_ = 0;
+    grown_ = is_any_waiting ? grown_ - std::min(grown_, 1U) : 0;
+  }
+  /// After a poll that has moved nothing while messages wait for room.
+  void stuck(std::uint64_t now_ns) {
+    if (stuck_ns_ == 0) stuck_ns_ = now_ns;
+    ++fruitless_polls_;
+    const auto due_ns = static_cast<std::uint64_t>(messages() * interval_ns_);
+    if (is_measured_ ? now_ns - stuck_ns_ <= due_ns : fruitless_polls_ < kUnmeasuredPolls) return;
+    ++grown_;
+    fruitless_polls_ = 0;
+    stuck_ns_ = now_ns;
+  }
+
+ private:
+  /// Of all polls that have measured so far.
+  void note_bandwidth() {
+    const double now = took_ns_ / bytes_;
+    ns_per_byte_ = ns_per_byte_ == 0 ? now : std::min(now, ns_per_byte_ * (1 + 1.0 / kBandwidthMemory));
+  }
+
+  static constexpr double kBandwidthMemory = 64;         ///< polls that measure, after which the best one is forgotten
+  static constexpr double kMemory = 16;                  ///< polls after which a long delay is forgotten
+  static constexpr double kKept = 0.75;                  ///< of what was measured before, at each poll that measures
+  static constexpr std::uint32_t kUnmeasuredPolls = 64;  ///< without progress
+
+  static constexpr Machine::Network kNetwork{};  ///< until two messages have been timed
+
+  double interval_ns_ = static_cast<double>(kNetwork.eager_bytes) * kNetwork.seconds_per_byte * 1e9;
+  double delay_ns_ = 0;
+  double took_ns_ = 0;  ///< for so many messages:
+  double count_ = 0;
+  double bytes_ = 0;
+  double ns_per_byte_ = 0;  ///< the best of late
+  bool is_timed_ = false;
+  bool is_measured_ = false;
+  std::uint64_t polled_ns_ = 0;
+  std::uint64_t done_ns_ = 0;
+  std::uint64_t stuck_ns_ = 0;  ///< since when nothing has moved
+  std::uint32_t fruitless_polls_ = 0;
+  std::uint32_t grown_ = 0;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,143 @@
+// The window of long messages, over a simulated link: it is kept busy, and no more is posted than that needs.
+#include "engine/send_window.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+
+namespace penstock::engine {
+namespace {
+
+constexpr std::uint64_t kMessageBytes = 1 << 20;
+
+struct Link {
+  std::uint64_t message_ns;  ///< that the link needs for a message
+  std::uint64_t poll_ns;     ///< between two polls of the sender
+};
+
+struct Outcome {
+  double busy_share = 0;
+  std::uint32_t most_in_flight = 0;
+};
+
+/// Sends `messages` messages one after another, and looks at the last half. Moves the clock on.
+Outcome send(SendWindow& window, std::uint64_t& now, const Link& link, int messages) {
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> in_flight;  // posted, sent
+  std::uint64_t free_at = now;
+  std::uint64_t began = 0;
+  int posted = 0;
+  int done = 0;
+  Outcome outcome;
+  while (done < messages) {
+    window.poll(now, !in_flight.empty());
+    bool moved = false;
+    while (!in_flight.empty() && in_flight.front().second <= now) {
+      window.done(in_flight.front().first, kMessageBytes);
+      in_flight.pop_front();
+      moved = true;
+      if (++done == messages / 2) began = now;
+    }
+    while (posted < messages && in_flight.size() < window.messages()) {
+      free_at = std::max(free_at, now) + link.message_ns;
+      in_flight.emplace_back(now, free_at);
+      ++posted;
+      moved = true;
+    }
+    if (moved || posted == messages)
+      window.moved(posted < messages);
+    else
+      window.stuck(now);
+    if (done > messages / 2)
+      outcome.most_in_flight = std::max(outcome.most_in_flight, static_cast<std::uint32_t>(in_flight.size()));
+    now += link.poll_ns;
+  }
+  outcome.busy_share = static_cast<double>(static_cast<std::uint64_t>(messages - messages / 2) * link.message_ns) /
+                       static_cast<double>(std::max(free_at, now - link.poll_ns) - began);
+  return outcome;
+}
+
+TEST(SendWindow, KeepsTheLinkBusyWithFewMessages) {
+  for (const std::uint64_t message_ns : {5'000, 60'000, 500'000, 8'000'000})
+    for (const std::uint64_t poll_ns : {1'000, 20'000, 500'000, 4'000'000}) {
+      SendWindow window;
+      std::uint64_t now = 1;
+      const Outcome outcome =
+          send(window, now, {message_ns, poll_ns}, 400 + 40 * static_cast<int>(poll_ns / message_ns));
+      EXPECT_GE(outcome.busy_share, 0.95) << message_ns << " " << poll_ns;
+      EXPECT_LE(outcome.most_in_flight, 5 + 3 * poll_ns / message_ns) << message_ns << " " << poll_ns;
+    }
+}
+
+// The sender's polls became rare, and frequent again; the link slow, and fast again.
+TEST(SendWindow, FollowsTheLinkAndTheSender) {
+  SendWindow window;
+  std::uint64_t now = 1;
+  for (const Link link : {Link{50'000, 1'000}, Link{50'000, 2'000'000}, Link{50'000, 1'000}, Link{5'000'000, 1'000},
+                          Link{5'000, 1'000}}) {
+    const Outcome outcome = send(window, now, link, 2'000);
+    EXPECT_GE(outcome.busy_share, 0.95) << link.message_ns << " " << link.poll_ns;
+    EXPECT_LE(outcome.most_in_flight, 5 + 3 * link.poll_ns / link.message_ns) << link.message_ns << " " << link.poll_ns;
+  }
+}
+
+/// A transport moves messages only when it is polled, and then what it has buffered. Its rank sleeps as the window
+/// says, if that is worth it. Returns the nanoseconds for a message, at the end.
+double send_polled(SendWindow& window, std::uint64_t& now, double ns_per_byte, int messages) {
+  constexpr std::uint64_t kShortestNapNs = 20'000;
+  constexpr double kBufferBytes = 64 << 10;
+  double left = kMessageBytes;
+  std::uint64_t posted = now;
+  std::uint64_t began = 0;
+  for (int done = 0; done < messages;) {
+    window.poll(now, true);
+    if (left <= 0) {
+      window.done(posted, kMessageBytes);
+      posted = now;
+      left = kMessageBytes;
+      if (++done == messages / 2) began = now;
+    }
+    const std::uint64_t nap = window.nap_ns();
+    const std::uint64_t away = nap < kShortestNapNs ? 1'000 : nap;
+    left -= std::min(static_cast<double>(away) / ns_per_byte, kBufferBytes);
+    now += away;
+  }
+  return static_cast<double>(now - began) / (messages - messages / 2);
+}
+
+// However slow it has seemed: sleeping must not make the link slow.
+TEST(SendWindow, SleepsOnlyWhereTheLinkIsSlow) {
+  for (const double ns_per_byte : {0.1, 0.5, 1.0, 2.0, 8.0, 80.0}) {
+    SendWindow window;
+    std::uint64_t now = 1;
+    send_polled(window, now, 1000, 20);
+    EXPECT_GT(window.nap_ns(), 1'000'000u);
+    send_polled(window, now, ns_per_byte, 200);
+    const double took = send_polled(window, now, ns_per_byte, 100);
+    EXPECT_LE(took, 1.1 * kMessageBytes * ns_per_byte + 20'000) << ns_per_byte;
+    if (ns_per_byte >= 2) {
+      EXPECT_GT(window.nap_ns(), 20'000u);
+    }
+  }
+}
+
+// The receiver waits for the last of 20 messages, whose turn comes as none is done.
+TEST(SendWindow, GrowsIfTheReceiverWaitsForALaterMessage) {
+  for (const bool is_measured : {false, true}) {
+    SendWindow window;
+    std::uint64_t now = 1;
+    if (is_measured) send(window, now, {50'000, 1'000}, 100);
+    int polls = 0;
+    for (; window.messages() < 20; ++polls, now += 1'000) {
+      ASSERT_LT(polls, 1'000'000);
+      window.poll(now, true);
+      window.stuck(now);
+    }
+    EXPECT_GT(polls, 200) << "it does not wait for what it has posted";
+    window.moved(false);
+    EXPECT_LT(window.messages(), 20u);
+  }
+}
+
+}  // namespace
+}  // namespace penstock::engine
