@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "penstock/collective.hpp"
+#include "penstock/cost_model.hpp"
 #include "penstock/datatype.hpp"
 #include "penstock/export.hpp"
 #include "penstock/plan.hpp"
@@ -28,6 +29,15 @@ struct CommOptions {
   /// n > 0: n threads, even if they share cores with the ranks. If the ranks of a node give different numbers, the
   /// smallest one counts; "auto" yields to any number. report() says what was done.
   int progress_cores = -1;
+};
+
+/// See Comm::machine.
+struct MeasuredMachine {
+  Machine machine;
+  bool has_network = false;  ///< false: one node, so Machine::network has the default values
+  bool has_node = false;     ///< false: rank 0 is alone on its node, so flags and remote reads have the default values
+  std::string source;        ///< on rank 0: whether it was measured now, or where it comes from
+  double seconds = 0;        ///< that it took to measure
 };
 
 /// An operation that has been started. The buffers belong to it until test() has returned true or wait() has
@@ -141,6 +151,11 @@ class PENSTOCK_API Comm {
   /// MPI_THREAD_MULTIPLE on some rank; there only the thread that initialised it may. Equal on all ranks, since they
   /// choose algorithms by it.
   bool any_thread() const;
+
+  /// The costs between and inside the nodes of this communicator: those that an earlier job of this user kept for such
+  /// hosts, MPI and team (option machine_folder), or else measured now, in about a second. Collective, blocking, equal
+  /// on all ranks: rank 0's count. `again`, equal on all ranks: measures in any case. Nothing else may be in flight.
+  MeasuredMachine machine(bool again = false);
 
   /// The key that a part of a tuning table needs to be used here: one JSON object, see to_json(TuningKey).
   std::string tuning_key() const;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "penstock/export.hpp"
@@ -47,6 +48,9 @@ struct Machine {
   Network network{};
   Node node{};
 };
+
+/// One JSON object: "network" and "node" with the members of Machine.
+PENSTOCK_API std::string to_json(const Machine& machine);
 
 /// A class of networks, with its parameters before anything is measured. A row of networks.def.
 struct NetworkClass {

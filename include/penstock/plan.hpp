@@ -274,6 +274,7 @@ class PlanBuilder {
 };
 
 class Tuning;
+class ChoiceByCost;
 
 /// The ranks that take part, and the node of each. Nodes are numbered from 0 by first appearance. Ranks of one node
 /// share memory; a rank that cannot counts as a node of its own.
@@ -284,6 +285,8 @@ struct Team {
   std::int32_t progress_cores = 0;         ///< communication cores per node: the minimum over the nodes
   std::uint64_t shared_limit_bytes = std::uint64_t{1} << 20;  ///< the largest possible Plan::shared_bytes
   std::shared_ptr<const Tuning> tuning{};                     ///< measured choices, equal on all ranks; or nullptr
+  /// Chooses for this team on a known machine, equal on all ranks; or nullptr.
+  std::shared_ptr<const ChoiceByCost> by_cost{};
   /// The third level, one entry per rank. Ranks whose cores share a last-level cache and a NUMA node are in one domain.
   /// Domains of different nodes have different numbers. Empty if the nodes have one domain each, or it is unknown.
   std::vector<std::int32_t> domain_of_rank{};

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "array_call.hpp"
@@ -433,6 +435,13 @@ void bind_comm(nb::module_& module) {
           "duplicate", [](const Comm& comm) { return python::without_gil(comm.duplicate()); },
           nb::rv_policy::take_ownership, nb::call_guard<nb::gil_scoped_release>())
       .def("tuning_key", &Comm::tuning_key)
+      .def(
+          "machine",
+          [](Comm& comm, bool again) {
+            const MeasuredMachine found = comm.machine(again);
+            return std::tuple(to_json(found.machine), found.has_network, found.has_node, found.source, found.seconds);
+          },
+          nb::arg("again"), nb::call_guard<nb::gil_scoped_release>())
       .def("run_task", &python::run_task)
       .def("explain", &python::explain,
            nb::sig("def explain(self, kind: str, size_bytes: int, dtype: str, op: str, root: int, "

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,6 +16,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "penstock/choice_by_cost.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
@@ -49,18 +51,25 @@ std::vector<std::tuple<std::string, std::string, std::string>> algorithm_rows() 
   return rows;
 }
 
-Team team(std::int32_t rank, const std::vector<std::int32_t>& nodes, std::int32_t progress_cores) {
-  return {.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores};
+/// `network`: the name of a class, or empty.
+Team team(std::int32_t rank, const std::vector<std::int32_t>& nodes, std::int32_t progress_cores,
+          const std::string& network = "") {
+  Team team{.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores};
+  if (!network.empty()) team.by_cost = std::make_shared<const ChoiceByCost>(team, machine_with(network));
+  return team;
 }
 
 std::tuple<std::string, std::string> choose_row(const Collective& collective, const std::vector<std::int32_t>& nodes,
-                                                std::int32_t progress_cores) {
-  const Choice choice = choose(team(0, nodes, progress_cores), collective);
+                                                std::int32_t progress_cores, const std::string& network) {
+  const Choice choice = choose(team(0, nodes, progress_cores, network), collective);
   return {std::string(choice.algorithm->name), choice.reason};
 }
 
-std::vector<Plan> plan_all(const Collective& collective, const std::vector<std::int32_t>& nodes,
-                           std::int32_t progress_cores) {
+std::vector<Plan> plan_all(Collective collective, const std::vector<std::int32_t>& nodes, std::int32_t progress_cores,
+                           const std::string& network = "") {
+  // Chosen once, not by each rank.
+  if (!network.empty())
+    collective.algorithm = choose(team(0, nodes, progress_cores, network), collective).algorithm->name;
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
     plans.push_back(plan_collective(team(rank, nodes, progress_cores), collective));
@@ -89,16 +98,18 @@ std::map<std::string, double> terms_of(const Cost& cost) {
   return terms;
 }
 
-std::vector<Ranked> rank_rows(Collective collective, const std::vector<std::int32_t>& nodes,
-                              const std::string& network) {
+std::vector<Ranked> rank_rows(Collective collective, const std::vector<std::int32_t>& nodes, const std::string& network,
+                              bool by_cost) {
   const Machine machine = machine_with(network);
   (void)choose(team(0, nodes, 0), collective);  // refuses wrong arguments, which no row fits
   std::vector<Ranked> ranked;
   for (const Algorithm& row : algorithms()) {
     collective.algorithm = row.name;
     if (!can_run(row, team(0, nodes, 0), collective)) continue;
-    const Cost cost = simulated_cost(plan_all(collective, nodes, 0), team(0, nodes, 0), machine);
-    ranked.emplace_back(row.name, cost.seconds, terms_of(cost));
+    const std::optional<Cost> cost = by_cost
+                                         ? row.seconds_by_term(team(0, nodes, 0), collective, machine)
+                                         : simulated_cost(plan_all(collective, nodes, 0), team(0, nodes, 0), machine);
+    if (cost) ranked.emplace_back(row.name, cost->seconds, terms_of(*cost));
   }
   std::ranges::stable_sort(ranked, {}, [](const Ranked& each) { return std::get<1>(each); });
   return ranked;

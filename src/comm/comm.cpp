@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/machine.hpp"
 #include "comm/state.hpp"
 #include "penstock/error.hpp"
 #include "penstock/tuning.hpp"
@@ -142,6 +143,7 @@ void Comm::agree(const std::function<void()>& action) {
   throw Error(ErrorCode::peer_failed, text.data(), first_rank);
 }
 
+MeasuredMachine Comm::machine(bool again) { return comm::measured_machine(state_->engine(), state_->facts(), again); }
 std::string Comm::tuning_key() const { return to_json(state_->facts().tuning_key()); }
 std::string Comm::explain(const Collective& collective) const { return state_->planner().explain(collective); }
 std::string Comm::report() const { return state_->report(); }

@@ -13,10 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/parts/group.hpp"
 #include "comm/domains.hpp"
+#include "comm/machine.hpp"
 #include "comm/state.hpp"
 #include "comm/workers.hpp"
 #include "engine/node.hpp"
+#include "penstock/choice_by_cost.hpp"
+#include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
 
@@ -37,10 +41,22 @@ struct RankInfo {
   std::uint8_t tunes;  ///< asks for a tuning table
   std::uint8_t debug;
   std::uint8_t native;
+  std::int16_t network;  ///< its place in network_classes(), or one of the constants below
   std::int32_t domain;
   std::uint64_t plan_cache_bytes;
   WorkerInfo worker;
 };
+
+constexpr std::int16_t kUnknownNetwork = -1;
+constexpr std::int16_t kMeasuredNetwork = -2;
+
+std::int16_t network_named(const std::string& name) {
+  if (name.empty()) return kUnknownNetwork;
+  if (name == "measured") return kMeasuredNetwork;
+  static_cast<void>(machine_with(name));  // refuses an unknown one
+  const auto row = std::ranges::find(network_classes(), name, &NetworkClass::name);
+  return static_cast<std::int16_t>(row - network_classes().begin());
+}
 
 RankInfo info_of(const engine::NodeSetup& setup, std::size_t rank) {
   RankInfo info;
@@ -118,6 +134,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     mine.native = wanted.native ? 1 : 0;
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
+    mine.network = network_named(wanted.network);
     const engine::CpuSet bound = engine::cpus_of_process(::getpid());
     mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
     mine.domain = local_domain(bound);
@@ -134,6 +151,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, info.plan_cache_bytes);
   }
   const bool tunes = info_of(*setup, 0).tunes != 0;
+  const std::int16_t network = info_of(*setup, 0).network;
   const std::optional<WorkerDecision> decision = workers_of_all->decide(worker_infos);
   setup->exchange_results(decision ? std::as_bytes(std::span(&*decision, 1)) : ConstBytes{});
   const auto end = [run = std::move(link.end)](State* state) noexcept {
@@ -151,6 +169,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
         std::make_shared<NativeRuns>(std::move(native), mine.worker.any_thread != 0, settings.progress_threads > 0);
     state = {new State(std::move(engine), std::move(runs), std::move(make_link), std::move(facts)), end};
   };
+  bool measures = false;
   all_or_none(transport, [&] {
     Workers workers = workers_of_all->reach(worker_infos, [&](std::size_t rank) {
       WorkerDecision told{};
@@ -166,8 +185,19 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.team = engine->team();
     facts.graph = std::move(graph);
     facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
-    if (!tunes) make_state();
+    if (network >= 0)
+      facts.team.by_cost = std::make_shared<const ChoiceByCost>(
+          facts.team, Machine{.network = network_classes()[static_cast<std::size_t>(network)].network, .node = {}});
+    // On one node nothing is chosen by cost.
+    measures = network == kMeasuredNetwork && collectives::node_count(facts.team) > 1;
+    if (!tunes && !measures) make_state();
   });
+  if (measures)
+    all_or_none(transport, [&] {
+      const Machine machine = measured_machine(*engine, facts, false).machine;
+      facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, machine);
+      if (!tunes) make_state();
+    });
   if (tunes)
     all_or_none(transport, [&] {
       read_tuning(*engine, facts, table);

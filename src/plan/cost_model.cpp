@@ -1,8 +1,10 @@
 #include "penstock/cost_model.hpp"
 
 #include <array>
+#include <cstdio>
 #include <string>
 
+#include "base/json.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock {
@@ -26,7 +28,37 @@ constexpr std::array kNetworks = {
 #undef PENSTOCK_NETWORK
 };
 
+/// With all digits: std::to_string has six.
+std::string digits(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return text.data();
+}
+
 }  // namespace
+
+std::string to_json(const Machine& machine) {
+  json::Object network;
+  network.raw("latency_seconds", digits(machine.network.latency_seconds))
+      .raw("overhead_seconds", digits(machine.network.overhead_seconds))
+      .raw("gap_seconds", digits(machine.network.gap_seconds))
+      .raw("seconds_per_byte", digits(machine.network.seconds_per_byte))
+      .raw("process_seconds_per_byte", digits(machine.network.process_seconds_per_byte))
+      .number("eager_bytes", machine.network.eager_bytes);
+  json::Object node;
+  node.raw("flag_seconds", digits(machine.node.flag_seconds))
+      .raw("copy_seconds_per_byte", digits(machine.node.copy_seconds_per_byte))
+      .raw("far_copy_seconds_per_byte", digits(machine.node.far_copy_seconds_per_byte))
+      .raw("remote_read_seconds", digits(machine.node.remote_read_seconds))
+      .raw("remote_read_seconds_per_byte", digits(machine.node.remote_read_seconds_per_byte))
+      .raw("combine_seconds_per_byte", digits(machine.node.combine_seconds_per_byte))
+      .raw("task_seconds", digits(machine.node.task_seconds))
+      .raw("uncached_factor", digits(machine.node.uncached_factor))
+      .number("message_bytes", machine.node.message_bytes)
+      .number("cache_bytes", machine.node.cache_bytes)
+      .number("cores", machine.node.cores);
+  return json::Object().raw("network", network.finish()).raw("node", node.finish()).finish();
+}
 
 std::span<const NetworkClass> network_classes() noexcept { return kNetworks; }
 

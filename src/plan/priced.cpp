@@ -2,6 +2,7 @@
 // which it becomes ready, so all that it needs to know is when it is free next.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <queue>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
+#include "plan/alike_nodes.hpp"
 #include "plan/order.hpp"
 #include "plan/prices.hpp"
 #include "plan/tasks.hpp"
@@ -22,12 +24,13 @@ namespace {
 template <class Time>
 class PricedRun {
  public:
+  /// The plans of all ranks, or of those of some nodes.
   PricedRun(std::span<const Plan> plans, const Team& team, const Machine& machine)
       : plans_(plans), team_(team), machine_(machine), prices_{machine} {
-    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+    for (std::size_t at = 0; at < plans.size(); ++at) {
       first_step_.push_back(steps_.size());
-      for (StepId id = 0; id < plans[rank].steps.size(); ++id)
-        steps_.push_back({.rank = static_cast<std::int32_t>(rank), .id = id});
+      for (StepId id = 0; id < plans[at].steps.size(); ++id)
+        steps_.push_back({.plan = static_cast<std::uint32_t>(at), .rank = plans[at].rank, .id = id});
     }
     first_step_.push_back(steps_.size());
     place_cores();
@@ -36,7 +39,73 @@ class PricedRun {
     gather_tasks();
   }
 
+  /// Matches messages with other nodes among themselves, as if all nodes did the same at the same time: what a rank
+  /// sends to the rank at some place on another node, the rank at that place on its own node receives. False if some
+  /// are left.
+  bool close() {
+    std::vector<std::int32_t> places(static_cast<std::size_t>(team_.size()));
+    std::vector<std::int32_t> next(cores_of_node_.size());
+    for (std::int32_t rank = 0; rank < team_.size(); ++rank)
+      places[static_cast<std::size_t>(rank)] = next[node_of(rank)]++;
+    const auto place = [&](std::int32_t rank) { return places[static_cast<std::size_t>(rank)]; };
+    std::map<std::tuple<std::size_t, std::int32_t, std::int32_t, std::uint32_t, StepKind, bool>, std::vector<StepIndex>>
+        waiting;
+    for (const StepIndex index : unmatched_) {
+      const Step& step = step_of(index);
+      const std::int32_t self = steps_[index].rank;
+      const std::optional<StepKind> consumer = consumer_of(step.kind);
+      const auto key = [&](bool produces) {
+        return std::tuple{node_of(self), place(consumer ? self : step.peer), place(consumer ? step.peer : self),
+                          step.tag,      consumer.value_or(step.kind),       produces};
+      };
+      std::vector<StepIndex>& others = waiting[key(!consumer)];
+      const auto same_size = std::ranges::find_if(others, [&](StepIndex other) {
+        return std::max(step_of(other).from.size_bytes, step_of(other).to.size_bytes) ==
+               std::max(step.from.size_bytes, step.to.size_bytes);
+      });
+      const auto other = same_size != others.end() ? same_size : others.begin();
+      if (other == others.end()) {
+        waiting[key(consumer.has_value())].push_back(index);
+        continue;
+      }
+      steps_[index].partner = *other;
+      steps_[*other].partner = index;
+      others.erase(other);
+    }
+    // A receive that is left stands beside one that has a sender: the senders do the same.
+    for (const auto& [key, left] : waiting) {
+      const auto& [node, from, to, tag, kind, produces] = key;
+      for (const StepIndex receive : left) {
+        if (produces || kind != StepKind::recv) return false;
+        StepIndex alike = kNone;
+        for (StepIndex index = 0; index < steps_.size() && alike == kNone; ++index) {
+          const Step& step = step_of(index);
+          if (step.kind == StepKind::send && step.tag == tag &&
+              step.from.size_bytes == step_of(receive).to.size_bytes && place(steps_[index].rank) == from &&
+              place(step.peer) == to && steps_[index].partner != kNone &&
+              !team_.same_node(steps_[index].rank, step.peer))
+            alike = index;
+        }
+        if (alike == kNone) return false;
+        steps_[receive].partner = alike;
+        steps_[receive].is_beside = true;
+        beside_[alike].push_back(receive);
+      }
+    }
+    return true;
+  }
+  bool is_closed() const { return unmatched_.empty(); }
+
   Time run() {
+    const std::optional<Time> end = try_run();
+    if (!end)
+      throw Error(ErrorCode::internal,
+                  "simulation: deadlock with " + std::to_string(steps_.size() - completed_) + " steps left");
+    return *end;
+  }
+
+  /// None if the plans deadlock.
+  std::optional<Time> try_run() {
     for (StepIndex step = 0; step < steps_.size(); ++step)
       if (steps_[step].waits == 0) at(Time{}, What::start, step);
     Time last{};
@@ -47,9 +116,7 @@ class PricedRun {
       last = std::max(last, now_);
       handle(event);
     }
-    if (completed_ < steps_.size())
-      throw Error(ErrorCode::internal,
-                  "simulation: deadlock with " + std::to_string(steps_.size() - completed_) + " steps left");
+    if (completed_ < steps_.size()) return std::nullopt;
     return last;
   }
 
@@ -63,15 +130,18 @@ class PricedRun {
     depart,    // ... its node
     enter,     // its first byte reaches the link of the other node
     arrive,    // all of it has
+    offer,     // a message inside a node can be taken
     task_end,  // `index` is a task
     end        // the step is complete
   };
 
   struct State {
+    std::uint32_t plan;  // its place in plans_
     std::int32_t rank;
     StepId id;
     std::uint32_t waits = 0;
     StepIndex partner = kNone;
+    bool is_beside = false;  // a receive whose partner sends to another one: it has the same sender elsewhere
     std::uint64_t tasks_left = 0;
     std::optional<Time> started{};
     std::optional<Time> ready{};  // of a message: when it is ready for the receiver
@@ -86,7 +156,7 @@ class PricedRun {
     }
   };
   struct TaskState {
-    std::size_t rank;  // one whose plan has it
+    std::size_t plan;  // one that has it
     std::uint32_t number;
     std::int32_t node;
     std::size_t waits = 0;
@@ -94,9 +164,7 @@ class PricedRun {
     std::vector<StepIndex> publishers{};
   };
 
-  const Step& step_of(StepIndex index) const {
-    return plans_[static_cast<std::size_t>(steps_[index].rank)].steps[steps_[index].id];
-  }
+  const Step& step_of(StepIndex index) const { return plans_[steps_[index].plan].steps[steps_[index].id]; }
   std::size_t node_of(std::int32_t rank) const {
     return static_cast<std::size_t>(team_.node_of_rank[static_cast<std::size_t>(rank)]);
   }
@@ -130,9 +198,8 @@ class PricedRun {
     std::vector<std::size_t> counts(steps_.size() + 1);
     const auto for_each_edge = [&](const auto& visit) {
       for (StepIndex index = 0; index < steps_.size(); ++index) {
-        const auto rank = static_cast<std::size_t>(steps_[index].rank);
-        for (const StepId earlier : dependencies(plans_[rank], steps_[index].id))
-          visit(first_step_[rank] + earlier, index);
+        const std::size_t at = steps_[index].plan;
+        for (const StepId earlier : dependencies(plans_[at], steps_[index].id)) visit(first_step_[at] + earlier, index);
       }
     };
     for_each_edge([&](StepIndex before, StepIndex after) {
@@ -173,21 +240,22 @@ class PricedRun {
       steps_[other->second].partner = index;
       open.erase(other);
     }
-    if (!open.empty()) throw Error(ErrorCode::internal, "simulation: a message or signal has no partner");
+    for (const auto& each : open) unmatched_.push_back(each.second);
+    std::ranges::sort(unmatched_);
   }
 
   // The tasks are the same on all ranks of a node.
   void gather_tasks() {
     std::vector<std::size_t> first_of_node(cores_of_node_.size(), kNone);
-    for (std::size_t rank = 0; rank < plans_.size(); ++rank) {
-      const Plan& plan = plans_[rank];
+    for (std::size_t at = 0; at < plans_.size(); ++at) {
+      const Plan& plan = plans_[at];
       if (plan.tasks.empty()) continue;
-      const auto node = static_cast<std::int32_t>(node_of(static_cast<std::int32_t>(rank)));
+      const auto node = static_cast<std::int32_t>(node_of(plan.rank));
       std::size_t& first = first_of_node[static_cast<std::size_t>(node)];
       if (first == kNone) {
         first = tasks_.size();
         for (std::uint32_t number = 0; number < plan.tasks.size(); ++number) {
-          TaskState& state = tasks_.emplace_back(TaskState{.rank = rank, .number = number, .node = node});
+          TaskState& state = tasks_.emplace_back(TaskState{.plan = at, .number = number, .node = node});
           for (const std::uint32_t earlier : plan.tasks[number].after)
             if (earlier != SharedTask::kNone) {
               tasks_[first + earlier].next.push_back(first + number);
@@ -198,9 +266,9 @@ class PricedRun {
       for (StepId id = 0; id < plan.steps.size(); ++id) {
         const Step& step = plan.steps[id];
         if (step.kind != StepKind::publish_tasks) continue;
-        const StepIndex index = first_step_[rank] + id;
+        const StepIndex index = first_step_[at] + id;
         for (std::uint32_t number = step.first_task(); number < step.first_task() + step.task_count(); ++number)
-          if (touches(plan, plan.tasks[number], static_cast<int>(rank))) {
+          if (touches(plan, plan.tasks[number], plan.rank)) {
             tasks_[first + number].publishers.push_back(index);
             ++tasks_[first + number].waits;
             ++steps_[index].tasks_left;
@@ -240,13 +308,25 @@ class PricedRun {
       case What::enter: {
         const State& state = steps_[event.index];
         const Step& step = step_of(event.index);
-        const Time end = take(in_free_[node_of(step.peer)], now_, prices_.on_link(step.from.size_bytes));
+        const Time end =
+            take(in_free_[node_of(steps_[state.partner].rank)], now_, prices_.on_link(step.from.size_bytes));
+        if (const auto others = beside_.find(event.index); others != beside_.end())
+          for (const StepIndex other : others->second)
+            at(std::max(take(in_free_[node_of(steps_[other].rank)], now_, prices_.on_link(step.from.size_bytes)),
+                        state.left + prices_.latency()),
+               What::arrive, other);
         return at(std::max(end, state.left + prices_.latency()), What::arrive, state.partner);
       }
       case What::arrive: {
         State& state = steps_[event.index];
         state.ready = now_;
         if (state.started) at(on_core(state.rank, now_, prices_.overhead()), What::end, event.index);
+        return;
+      }
+      case What::offer: {
+        State& state = steps_[event.index];
+        state.ready = now_;
+        if (steps_[state.partner].started) receive_inside(state.partner);
         return;
       }
       case What::task_end: return end_task(event.index);
@@ -327,9 +407,9 @@ class PricedRun {
     } else {
       const Time seconds = prices_.copy(step.from.size_bytes, is_far(state.rank, step.peer));
       const Time end = on_core(state.rank, now_, seconds);
-      // The receiver copies the first part of a long message out while the sender copies the next one in.
-      state.ready = step.from.size_bytes > machine_.node.message_bytes ? end - seconds : end;
       at(end, What::end, index);
+      // The receiver copies the first part of a long message out while the sender copies the next one in.
+      return at(step.from.size_bytes > machine_.node.message_bytes ? end - seconds : end, What::offer, index);
     }
     if (steps_[state.partner].started) receive_inside(state.partner);
   }
@@ -342,7 +422,7 @@ class PricedRun {
       if (sender.ready) receive_inside(index);
     } else if (state.ready) {
       at(on_core(state.rank, now_, prices_.overhead()), What::end, index);
-    } else if (sender.started && !prices_.is_eager(step.to.size_bytes)) {
+    } else if (sender.started && !state.is_beside && !prices_.is_eager(step.to.size_bytes)) {
       shake_hands(state.partner);
     }
   }
@@ -350,22 +430,21 @@ class PricedRun {
   void receive_inside(StepIndex index) {
     const State& state = steps_[index];
     const Step& step = step_of(index);
-    const Time ready = std::max(now_, *steps_[state.partner].ready);
     if (prices_.is_read(step.to.size_bytes, team_.single_copy)) {
-      const Time end = on_core(state.rank, ready, prices_.flag() + prices_.remote_read(step.to.size_bytes));
+      const Time end = on_core(state.rank, now_, prices_.flag() + prices_.remote_read(step.to.size_bytes));
       at(end, What::end, index);
       at(end, What::end, state.partner);
       return;
     }
     // A core that waits for a message that is still being copied in does nothing else.
-    at(on_core(state.rank, ready, prices_.flag() + prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer))),
+    at(on_core(state.rank, now_, prices_.flag() + prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer))),
        What::end, index);
   }
 
   void release_task(std::size_t index) {
     TaskState& state = tasks_[index];
     if (--state.waits > 0) return;
-    const Plan& plan = plans_[state.rank];
+    const Plan& plan = plans_[state.plan];
     const SharedTask& task = plan.tasks[state.number];
     const std::vector<std::size_t>& cores = cores_of_node_[static_cast<std::size_t>(state.node)];
     const std::size_t core =
@@ -395,6 +474,8 @@ class PricedRun {
   std::vector<StepIndex> first_step_;    // by rank
   std::vector<std::size_t> first_next_;  // by step, into next_
   std::vector<StepIndex> next_;
+  std::unordered_map<StepIndex, std::vector<StepIndex>> beside_;  // receives, by send
+  std::vector<StepIndex> unmatched_;  // messages and signals whose other end has no plan here
   std::vector<TaskState> tasks_;
   std::unordered_map<StepIndex, std::vector<std::size_t>> published_by_;  // tasks, by publish_tasks step
   std::vector<std::vector<std::size_t>> cores_of_node_;
@@ -414,12 +495,33 @@ class PricedRun {
 
 namespace penstock {
 
+namespace {
+
+template <class Time>
+Time simulated(std::span<const Plan> plans, const Team& team, const Machine& machine) {
+  plan::PricedRun<Time> run(plans, team, machine);
+  if (!run.is_closed()) throw Error(ErrorCode::internal, "simulation: a message or signal has no partner");
+  return run.run();
+}
+
+}  // namespace
+
 double simulated_seconds(std::span<const Plan> plans, const Team& team, const Machine& machine) {
-  return plan::PricedRun<double>(plans, team, machine).run();
+  return simulated<double>(plans, team, machine);
 }
 
 Cost simulated_cost(std::span<const Plan> plans, const Team& team, const Machine& machine) {
-  return plan::PricedRun<Cost>(plans, team, machine).run();
+  return simulated<Cost>(plans, team, machine);
 }
+
+template <class Time>
+std::optional<Time> plan::time_of_alike_nodes(std::span<const Plan> plans, const Team& team, const Machine& machine) {
+  PricedRun<Time> run(plans, team, machine);
+  if (!run.close()) return std::nullopt;
+  return run.try_run();
+}
+
+template std::optional<double> plan::time_of_alike_nodes<double>(std::span<const Plan>, const Team&, const Machine&);
+template std::optional<Cost> plan::time_of_alike_nodes<Cost>(std::span<const Plan>, const Team&, const Machine&);
 
 }  // namespace penstock

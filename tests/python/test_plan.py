@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import penstock as ps
 import pytest
@@ -143,6 +144,18 @@ def test_algorithms_are_ranked_by_simulated_time() -> None:
         plan.rank("bcast", 4, root=9, network="tcp-1g")
 
 
+def test_a_known_network_decides_between_nodes() -> None:
+    request: dict[str, Any] = {"ranks": 64, "count": 250_000, "dtype": "float32", "nodes": 8}
+    seconds = {row.name: row.seconds for row in plan.rank("reduce", **request, network="rdma-100g")}
+    unknown = plan.collective("reduce", **request)
+    known = plan.collective("reduce", **request, network="rdma-100g")
+    assert seconds[known.algorithm] == min(seconds.values()) < 0.5 * seconds[unknown.algorithm]
+    assert known.findings == []
+    assert "least cost" in known.reason and "least cost" not in unknown.reason
+    with pytest.raises(ps.Error, match="tcp-10g"):
+        plan.collective("reduce", 4, network="pigeon")
+
+
 def test_neighbourhoods_have_a_grid() -> None:
     assert plan.collective("neighbor_alltoall", 4, 3, "int32").algorithm == "shared"
     ring = plan.collective("neighbor_alltoall", 4, 3, "int32", algorithm="direct")
@@ -184,3 +197,25 @@ def test_the_command_says_what_the_time_is_spent_on() -> None:
     assert at_the_root["terms"]["combine"] > 0.9 * at_the_root["seconds"]
     refused = CliRunner().invoke(main, ["plan", "show", "reduce", "--why"])
     assert refused.exit_code != 0 and "--simulate" in refused.output + str(refused.exception)
+
+
+def test_the_command_ranks_by_cost() -> None:
+    team: dict[str, Any] = {"ranks": 24, "count": 100_000, "nodes": 6}
+    simulated = {row.name: row for row in plan.rank("allreduce", **team, network="omni-path")}
+    by_cost = plan.rank("allreduce", **team, network="omni-path", by="cost")
+    assert len(by_cost) > 8 and {row.name for row in by_cost} <= set(simulated)
+    for row in by_cost:
+        assert row.seconds == pytest.approx(simulated[row.name].seconds, rel=0.1)
+        assert sum(row.terms.values()) == pytest.approx(row.seconds)
+    with pytest.raises(ps.Error, match="by is 'guess'"):
+        plan.rank("allreduce", **team, network="omni-path", by="guess")  # type: ignore[arg-type]
+
+    request = ["show", "allreduce", "--ranks", "24", "--nodes", "6", "--count", "100000", "--dtype", "uint8"]
+    first, *lines, last = run(*request, "--network", "omni-path", "--why").splitlines()
+    assert first.startswith("allreduce on omni-path, by cost; chosen: ") and "least cost" in first
+    assert [line.split()[0] for line in lines] == [row.name for row in by_cost]
+    assert all(" us = " in line for line in lines)
+    assert last.startswith("without a cost") and "staged" in last
+    assert "least cost" in run(*request, "--network", "omni-path", "--rank", "0")
+    both = CliRunner().invoke(main, ["plan", *request, "--network", "tcp-1g", "--simulate", "tcp-1g"])
+    assert both.exit_code != 0 and "one of them" in both.output + str(both.exception)

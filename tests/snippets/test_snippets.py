@@ -48,7 +48,7 @@ struct SnippetRow {
   Plan (*planner)(const Team&, const Collective&);
   bool (*fits)(const Team&, const Collective&);
 };
-#define PENSTOCK_ALGORITHM(kind, name, fits, cost, ...) {kind##_##name, fits},
+#define PENSTOCK_ALGORITHM(kind, name, fits, words, cost, ...) {kind##_##name, fits},
 static const SnippetRow rows[] = {
 ROWS};
 }  // namespace penstock::collectives

@@ -10,14 +10,23 @@ from pathlib import Path
 
 import click
 
+from penstock import spmd
 from penstock.cli import version
+from penstock.error import Error
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--options", "with_options", is_flag=True, help="Explain every option.")
 @click.option("--ranks", type=click.IntRange(1, 1024), help="Ranks per node to place communication cores for.")
-def info(as_json: bool, with_options: bool, ranks: int | None) -> None:
+@click.option(
+    "--machine",
+    "with_machine",
+    is_flag=True,
+    help="What communication costs between and inside the nodes, under mpiexec: measured, or kept by an earlier job.",
+)
+@click.option("--again", is_flag=True, help="With --machine: measure even if it is known.")
+def info(as_json: bool, with_options: bool, ranks: int | None, with_machine: bool, again: bool) -> None:
     """MPI, cores, shared memory, and enabled features.
 
     \b
@@ -25,7 +34,14 @@ def info(as_json: bool, with_options: bool, ranks: int | None) -> None:
       penstock info
       penstock info --options
       penstock info --ranks 8 --json
+      mpiexec -n 4 penstock info --machine
     """
+    if again and not with_machine:
+        raise Error("--again measures a machine again; add --machine")
+    if with_machine:
+        with spmd.program("penstock info --machine"):
+            _machine(as_json, again)
+        return
     facts = gather(ranks)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
@@ -52,6 +68,58 @@ def info(as_json: bool, with_options: bool, ranks: int | None) -> None:
         click.echo(f"{option['environment']}={option['value']}")
         if with_options:
             click.echo(f"    {option['type']}: {option['meaning']}")
+
+
+def _machine(as_json: bool, again: bool) -> None:
+    """Collective. Rank 0 prints."""
+    from mpi4py import MPI
+
+    from penstock.comm import Comm
+
+    comm = Comm(MPI.COMM_WORLD.Dup(), progress_cores=0)
+    text, has_network, has_node, source, seconds = comm._open().machine(again)
+    nodes = MPI.COMM_WORLD.allgather(platform.node())
+    comm.Free()
+    if MPI.COMM_WORLD.rank != 0:
+        return
+    facts = {
+        **json.loads(text),
+        "network_measured": has_network,
+        "node_measured": has_node,
+        "source": source,
+        "measuring_seconds": seconds,
+    }
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    network, node = facts["network"], facts["node"]
+    took = f" in {seconds:.2f} s" if seconds else ""
+    click.echo(f"{source}{took}, {len(nodes)} ranks on {len(set(nodes))} hosts")
+    click.echo("between nodes" if has_network else "between nodes: default values; there is one node")
+    click.echo(f"  latency       {network['latency_seconds'] * 1e6:10.2f} us")
+    click.echo(f"  overhead      {network['overhead_seconds'] * 1e6:10.2f} us per message and core")
+    click.echo(f"  gap           {network['gap_seconds'] * 1e6:10.2f} us")
+    click.echo(f"  link          {_gigabits(network['seconds_per_byte']):10.2f} Gbit/s")
+    click.echo(f"  one process   {_gigabits(network['process_seconds_per_byte']):10.2f} Gbit/s")
+    click.echo(f"  eager         {network['eager_bytes'] / 1024:10.1f} KiB")
+    click.echo("inside a node" if has_node else "inside a node: flags and remote reads have default values; one rank")
+    click.echo(f"  flag          {node['flag_seconds'] * 1e6:10.2f} us")
+    click.echo(f"  copy          {_gigabytes(node['copy_seconds_per_byte']):10.2f} GB/s, in or out of shared memory")
+    click.echo(f"  remote read   {_gigabytes(node['remote_read_seconds_per_byte']):10.2f} GB/s")
+    click.echo(f"                {node['remote_read_seconds'] * 1e6:10.2f} us per call")
+    click.echo(f"  combine       {_gigabytes(node['combine_seconds_per_byte']):10.2f} GB/s")
+    click.echo(f"  beyond caches {node['uncached_factor']:10.2f} times as long")
+    click.echo(f"  messages      {node['message_bytes'] / 1024:10.1f} KiB are copied twice, longer ones once")
+    click.echo(f"  cache         {node['cache_bytes'] / 1024:10.1f} KiB")
+    click.echo(f"  cores         {node['cores']:10d}")
+
+
+def _gigabits(seconds_per_byte: float) -> float:
+    return 8e-9 / seconds_per_byte
+
+
+def _gigabytes(seconds_per_byte: float) -> float:
+    return 1e-9 / seconds_per_byte
 
 
 _CORES = ("topology", "cores", "cpus", "numa_nodes", "process_cpus", "inherited_cpus")

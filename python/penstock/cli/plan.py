@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -73,7 +73,15 @@ def list_algorithms(collective: str | None, as_json: bool) -> None:
     metavar="NETWORK",
     help=f"Rank the algorithms by simulated time on a network instead: {', '.join(plans_of.networks())}.",
 )
-@click.option("--why", is_flag=True, help="With --simulate: what the time along the critical path is spent on.")
+@click.option(
+    "--network",
+    "known_network",
+    metavar="NETWORK",
+    help="Choose as with PENSTOCK_NETWORK; with --why, rank the algorithms by cost. The same names.",
+)
+@click.option(
+    "--why", is_flag=True, help="With --simulate or --network: what the time along the critical path is spent on."
+)
 @click.option("--dot", "as_dot", is_flag=True, help="Print a Graphviz graph of all ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(
@@ -81,6 +89,7 @@ def show(
     only: int | None,
     split: int | None,
     network: str | None,
+    known_network: str | None,
     why: bool,
     as_dot: bool,
     as_json: bool,
@@ -95,17 +104,22 @@ def show(
       penstock plan show bcast --ranks 4 --dot
       penstock plan show neighbor_alltoall --ranks 8 --nodes 2 --grid 4x2 --open
       penstock plan show allreduce --ranks 64 --nodes 16 --simulate rdma-100g --why
+      penstock plan show allreduce --ranks 512 --nodes 128 --network rdma-100g --why
     """
-    if network is not None:
+    if network is not None and known_network is not None:
+        raise Error("--simulate and --network both rank the algorithms; give one of them")
+    if network is not None or (why and known_network is not None):
         if as_dot or only is not None or split is not None:
-            raise Error("--simulate shows no plans; leave out --dot, --rank and --split")
-        _show_ranking(collective, network, why, as_json, request)
+            raise Error("a ranking shows no plans; leave out --dot, --rank and --split")
+        _show_ranking(collective, network, known_network, why, as_json, request)
         return
     if why:
-        raise Error("--why explains simulated times; add --simulate with a network, such as --simulate rdma-100g")
+        raise Error("--why explains times; add --simulate or --network with a network, such as --simulate rdma-100g")
     if as_dot and (as_json or only is not None):
         raise Error("--dot draws all ranks; leave out --json and --rank")
-    plans = plans_of.collective(collective, split="auto" if split is None else split, **request)
+    plans = plans_of.collective(
+        collective, split="auto" if split is None else split, network=known_network or "", **request
+    )
     if only is not None and not 0 <= only < len(plans):
         raise Error(f"--rank is {only}; expected 0 to {len(plans) - 1}")
     shown = range(len(plans)) if only is None else [only]
@@ -129,21 +143,30 @@ def show(
             click.echo(text.rstrip())
 
 
-def _show_ranking(collective: str, network: str, why: bool, as_json: bool, request: dict[str, Any]) -> None:
+def _show_ranking(
+    collective: str, simulated: str | None, known: str | None, why: bool, as_json: bool, request: dict[str, Any]
+) -> None:
     if request.pop("algorithm") or request.pop("progress_cores"):
         raise Error(
-            "--simulate ranks all algorithms, without communication cores; leave out --algorithm and --progress-cores"
+            "a ranking has all algorithms, without communication cores; leave out --algorithm, --progress-cores"
         )
-    chosen = plans_of.collective(collective, **request)
-    ranking = plans_of.rank(collective, network=network, **request)
+    network = simulated or known or ""
+    by: Literal["simulation", "cost"] = "cost" if simulated is None else "simulation"
+    chosen = plans_of.collective(collective, network=network, **request)
+    ranking = plans_of.rank(collective, network=network, by=by, **request)
     if as_json:
         facts = {"collective": collective, "network": network, "algorithm": chosen.algorithm, "reason": chosen.reason}
-        click.echo(json.dumps({**facts, "ranking": [asdict(row) for row in ranking]}, indent=2))
+        click.echo(json.dumps({**facts, "by": by, "ranking": [asdict(row) for row in ranking]}, indent=2))
         return
-    click.echo(f"{collective} on {network}, simulated; chosen: {chosen.algorithm} ({chosen.reason})")
-    width = max(len(row.name) for row in ranking)
+    how = "by cost" if simulated is None else "simulated"
+    click.echo(f"{collective} on {network}, {how}; chosen: {chosen.algorithm} ({chosen.reason})")
+    width = max((len(row.name) for row in ranking), default=0)
     for row in ranking:
         click.echo(f"{row.name:{width}}  {row.seconds * 1e6:10.1f} us{_terms(row) if why else ''}")
+    costed = {row.name for row in ranking}
+    others = [row.name for row in plans_of.algorithms(collective) if row.name not in costed]
+    if simulated is None and others:
+        click.echo(f"without a cost here, or not for this team: {', '.join(others)}")
 
 
 def _terms(row: plans_of.Ranked) -> str:

@@ -3,8 +3,11 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/ranks_text.hpp"
+#include "collectives/choose/defaults.hpp"
 #include "collectives/choose/planners.hpp"
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/blocks.hpp"
@@ -12,6 +15,7 @@
 #include "collectives/parts/node_tasks.hpp"
 #include "collectives/parts/published.hpp"
 #include "kernels/reduce_sorted.hpp"
+#include "penstock/choice_by_cost.hpp"
 #include "penstock/error.hpp"
 #include "penstock/split_model.hpp"
 #include "penstock/tuning.hpp"
@@ -19,6 +23,10 @@
 
 namespace penstock {
 namespace {
+
+using collectives::find;
+using collectives::fits;
+using collectives::fixes_order;
 
 struct KindRow {
   std::string_view name;
@@ -42,12 +50,6 @@ void check_counts(const Team& team, const Collective& collective);
 void check_graph(const Team& team, const Collective& collective);
 
 bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
-
-/// Whether a reproducible operation must fix the order of combination: whether the bits depend on it.
-bool fixes_order(const Collective& collective) {
-  return collective.reproducible && computes(collective.kind) &&
-         (collective.element_bytes != 0 || kernels::depends_on_order(collective.dtype));
-}
 
 void check(const Team& team, const Collective& collective) {
   if (is_rooted(collective.kind) && (collective.root < 0 || collective.root >= team.size()))
@@ -73,17 +75,6 @@ void check(const Team& team, const Collective& collective) {
   check_counts(team, collective);
 }
 
-const Algorithm* find(CollectiveKind kind, std::string_view given) {
-  for (const Algorithm& algorithm : algorithms())
-    if (algorithm.kind == kind && algorithm.name == given) return &algorithm;
-  return nullptr;
-}
-
-bool fits(const Algorithm& row, const Team& team, const Collective& collective) {
-  return row.fits(team, collective) && (collective.commutative || !computes(collective.kind) || row.keeps_order) &&
-         (!fixes_order(collective) || row.reproducible);
-}
-
 // nullptr if the call names none.
 const Algorithm* named(const Team& team, const Collective& collective) {
   if (collective.algorithm.empty()) return nullptr;
@@ -97,11 +88,6 @@ const Algorithm* named(const Team& team, const Collective& collective) {
                                 : "there is no algorithm '" + collective.algorithm + "'") +
                          "; expected one of " + fitting);
 }
-
-struct Default {
-  std::string_view name;
-  std::string reason;
-};
 
 std::string kib(std::uint64_t bytes) { return std::to_string(bytes >> 10) + " KiB"; }
 
@@ -235,6 +221,26 @@ std::string described(const SplitPoint& point) {
   return "best S " + std::to_string(point.best_split) + " for " + std::to_string(point.cores.ranks) + " ranks and " +
          std::to_string(point.cores.progress) + " progress cores" +
          (point.prefers_divided() ? ", dividing is better" : "");
+}
+
+}  // namespace
+
+namespace collectives {
+
+bool fixes_order(const Collective& collective) {
+  return collective.reproducible && computes(collective.kind) &&
+         (collective.element_bytes != 0 || kernels::depends_on_order(collective.dtype));
+}
+
+const Algorithm* find(CollectiveKind kind, std::string_view given) {
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.kind == kind && algorithm.name == given) return &algorithm;
+  return nullptr;
+}
+
+bool fits(const Algorithm& row, const Team& team, const Collective& collective) {
+  return row.fits(team, collective) && (collective.commutative || !computes(collective.kind) || row.keeps_order) &&
+         (!fixes_order(collective) || row.reproducible);
 }
 
 // The defaults without a tuning table: few rounds for short messages, few bytes for long ones. Two nodes or more, one
@@ -397,7 +403,7 @@ Default choose_default(const Team& team, const Collective& collective) {
   return {};
 }
 
-}  // namespace
+}  // namespace collectives
 
 std::string_view name(CollectiveKind kind) noexcept { return row(kind).name; }
 bool is_rooted(CollectiveKind kind) noexcept { return row(kind).is_rooted; }
@@ -439,9 +445,17 @@ Choice choose(const Team& team, const Collective& collective) {
     const bool is_measured = !has_counts(collective.kind) && collective.commutative && !fixes_order(collective);
     if (team.tuning != nullptr && collective.split == Collective::kAutomatic && is_measured)
       tuned = team.tuning->find(team, collective);
-    const Default chosen = tuned ? Default{tuned->algorithm, tuned->reason} : choose_default(team, collective);
-    choice = {find(collective.kind, chosen.name), chosen.reason};
-    if (tuned) choice.segment_bytes = tuned->segment_bytes;
+    const auto cheapest = tuned || team.by_cost == nullptr ? nullptr : team.by_cost->find(collective);
+    if (tuned) {
+      choice = {.algorithm = find(collective.kind, tuned->algorithm),
+                .reason = tuned->reason,
+                .segment_bytes = tuned->segment_bytes};
+    } else if (cheapest != nullptr && fits(*cheapest->algorithm, team, collective)) {
+      choice = {cheapest->algorithm, cheapest->reason};
+    } else {
+      collectives::Default chosen = collectives::choose_default(team, collective);
+      choice = {find(collective.kind, chosen.name), std::move(chosen.reason)};
+    }
   }
   if (collective.segment_bytes != 0) choice.segment_bytes = collective.segment_bytes;
   if (!has_split_tree(collective.kind) || choice.algorithm->name == "divided") return choice;

@@ -36,14 +36,6 @@ std::vector<Stage> stages_of(CollectiveKind kind) {
   }
 }
 
-std::uint32_t groups_of(CollectiveKind kind) { return kind == CollectiveKind::allreduce ? 2 : 1; }
-
-bool uses_tasks(const Team& team, const Collective& collective, Inside inside) {
-  if (inside != Inside::automatic) return inside == Inside::tasks;
-  if (collective.kind == CollectiveKind::reduce && largest_node(team) <= kFewRanks) return false;
-  return block_bytes(collective) > kLevelTaskBytes && shared_nodes(team, collective);
-}
-
 Plan plan_levels(const Team& team, const Collective& collective, const LevelsRow& row) {
   Sequence sequence(std::string(name(collective.kind)) + "/" + std::string(row.name), team);
   Levels levels(sequence, team, collective, row);
@@ -67,6 +59,17 @@ Plan plan_levels(const Team& team, const Collective& collective, const LevelsRow
 #include "collectives/parts/levels.def"
 #undef PENSTOCK_LEVELS
 
+bool uses_tasks(const Team& team, const Collective& collective, Inside inside) {
+  if (inside != Inside::automatic) return inside == Inside::tasks;
+  if (collective.kind == CollectiveKind::reduce && largest_node(team) <= kFewRanks) return false;
+  return block_bytes(collective) > kLevelTaskBytes && shared_nodes(team, collective);
+}
+
+std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments) {
+  const std::uint32_t most = kMaxTaskGroups / (kind == CollectiveKind::allreduce ? 2 : 1);
+  return (segments + most - 1) / most;
+}
+
 const LevelsRow* levels_row(std::string_view name) {
   const auto row = std::ranges::find(kRows, name, &LevelsRow::name);
   return row == kRows.end() ? nullptr : &*row;
@@ -87,8 +90,7 @@ Levels::Levels(Sequence& sequence, const Team& team, const Collective& collectiv
   if (row.between == Between::binomial) levels_between_ = log2_ceil(between.size());
   std::uint32_t per_batch = 1;
   if (by_tasks_) {
-    const std::uint32_t most = kMaxTaskGroups / groups_of(collective.kind);
-    per_batch = (segments_.count() + most - 1) / most;
+    per_batch = segments_per_batch(collective.kind, segments_.count());
     // The same region on all ranks of the node: the root's output, or scratch memory of another leader.
     const std::uint64_t bytes = block_bytes(collective);
     const bool has_room = collective.kind == CollectiveKind::allreduce || node_[0] == collective.root;

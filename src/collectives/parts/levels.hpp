@@ -27,6 +27,9 @@ struct LevelsRow {
 
 /// The row of levels.def with this name, or nullptr.
 const LevelsRow* levels_row(std::string_view name);
+/// Whether data moves by tasks inside the nodes, and then how many segments share a task group.
+bool uses_tasks(const Team& team, const Collective& collective, Inside inside);
+std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments);
 
 /// The stages of one rank, with the paper's names: sr reduces inside a node, ir between the leaders, ib broadcasts
 /// between the leaders, sb inside a node. Stages that do not depend on each other overlap when the plan runs: ib(0)

@@ -11,11 +11,11 @@ constexpr std::uint64_t kPieceBytes = 64 << 10;
 constexpr std::uint64_t kMaxSegmentPieces = kMaxTasks / kMaxTaskGroups;  // of a segment
 constexpr std::uint32_t kMaxNodeRanks = 32;
 
-std::uint64_t pieces_of(Region segment, const NodeWork& work) {
-  return std::clamp<std::uint64_t>(segment.size_bytes / kPieceBytes, 1, std::min(kMaxSegmentPieces, work.most_pieces));
-}
-
 }  // namespace
+
+std::uint64_t task_pieces(std::uint64_t bytes, const NodeWork& work) {
+  return std::clamp<std::uint64_t>(bytes / kPieceBytes, 1, std::min(kMaxSegmentPieces, work.most_pieces));
+}
 
 bool shared_node(const Team& team, const Collective& collective) {
   return team.single_copy && team.size() > 1 && static_cast<std::uint32_t>(team.size()) <= kMaxTasks / 2 &&
@@ -76,7 +76,7 @@ void combine_on_node(Sequence& sequence, const Group& node, const Collective& co
   if (node.size() < 2 || from.size_bytes == 0) return;
   const std::uint64_t element_bytes = collective.item_bytes();
   const std::uint64_t elements = from.size_bytes / element_bytes;
-  const std::uint64_t pieces = pieces_of(from, work);
+  const std::uint64_t pieces = task_pieces(from.size_bytes, work);
   std::vector<int> ranks = node.ranks;
   std::ranges::sort(ranks);
   for (std::uint64_t i = 0; i < pieces; ++i)
@@ -88,7 +88,7 @@ void spread_on_node(Sequence& sequence, const Group& node, const Collective& col
                     const NodeWork& work) {
   if (node.size() < 2 || data.size_bytes == 0) return;
   const std::uint64_t element_bytes = collective.item_bytes();
-  const std::uint64_t pieces = pieces_of(data, work);
+  const std::uint64_t pieces = task_pieces(data.size_bytes, work);
   std::vector<int> others = node.ranks;
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(work.slot));
   for (std::uint64_t i = 0; i < pieces; ++i) {

@@ -47,6 +47,8 @@ struct NodeWork {
   std::size_t slot = 0;
   std::uint64_t most_pieces = 32;
 };
+/// Into how many tasks they cut `bytes`.
+std::uint64_t task_pieces(std::uint64_t bytes, const NodeWork& work);
 void combine_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region from, Region into,
                      const NodeWork& work);
 void spread_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region data,

@@ -23,6 +23,8 @@ constexpr int kMoreThanEntries = 3 * Flags::kEntries;
 
 std::shared_ptr<const Plan> plan_of(int rank, int size, Collective collective) {
   collective.algorithm = "shared";
+  if (is_neighborhood(collective.kind))
+    collective.graph = std::make_shared<const Graph>(Graph::cartesian(std::vector{size}, {true}));
   const Plan plan = plan_collective({.rank = rank, .node_of_rank = one_node(size)}, collective);
   EXPECT_TRUE(plan.by_flags);
   return std::make_shared<const Plan>(plan);

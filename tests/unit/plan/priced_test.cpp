@@ -101,6 +101,21 @@ TEST(SimulatedSeconds, OfALongMessageToALateReceiver) {
   }
 }
 
+// The second message is taken when it is there: until then the receiver's core does other work.
+TEST(SimulatedSeconds, OfACoreThatWaitsForALaterMessageInsideItsNode) {
+  const auto node = machine().node;
+  Ranks ranks({0, 0});
+  ranks.team().single_copy = false;
+  ranks.of(0).send({0, kLong, Buffer::input}, 1, 0);
+  ranks.of(0).reduce({0, 10 * kLong, Buffer::input}, {0, 10 * kLong, Buffer::output});
+  ranks.of(0).send({kLong, kLong, Buffer::input}, 1, 1);
+  const StepId first = ranks.of(1).recv({0, kLong, Buffer::output}, 0, 0);
+  ranks.of(1).recv({kLong, kLong, Buffer::output}, 0, 1);
+  ranks.of(1).copy({0, kLong, Buffer::output}, {2 * kLong, kLong, Buffer::output}, {first});
+  expect_seconds(ranks.seconds(), node.flag_seconds + 2 * bytes_of(kLong) * node.copy_seconds_per_byte +
+                                      bytes_of(10 * kLong) * node.combine_seconds_per_byte);
+}
+
 TEST(SimulatedSeconds, OfRanksThatShareTheLinkOfTheirNode) {
   const auto network = machine().network;
   Ranks ranks({0, 0, 0, 1, 1, 1});

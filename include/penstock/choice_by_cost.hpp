@@ -1,0 +1,49 @@
+// Choices of algorithms by their cost on a known machine.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/collective.hpp"
+#include "penstock/cost_model.hpp"
+#include "penstock/export.hpp"
+#include "penstock/plan.hpp"
+
+namespace penstock {
+
+/// Chooses for one team on one machine, and remembers what it chose: lengths within a fifth of each other, and roots on
+/// nodes of the same size, have one choice. The choice does not depend on which calls came before. Any thread.
+class PENSTOCK_API ChoiceByCost {
+ public:
+  struct Candidate {
+    const Algorithm* algorithm;
+    double seconds;  ///< of the length that stands for its class
+  };
+  struct Chosen {
+    const Algorithm* algorithm;
+    std::string reason;
+    std::vector<Candidate> candidates;  ///< whose cost was needed, the cheapest first
+  };
+
+  /// `team.rank` and `team.by_cost` do not count.
+  ChoiceByCost(const Team& team, const Machine& machine);
+  ~ChoiceByCost();
+  ChoiceByCost(const ChoiceByCost&) = delete;
+  ChoiceByCost& operator=(const ChoiceByCost&) = delete;
+
+  const Machine& machine() const noexcept;
+  /// The row of least cost. It stays the one that is chosen without a machine unless it gains a tenth: costs are exact
+  /// to that. nullptr if thresholds decide: on one node, beside communication cores, for operations without costs of
+  /// all rows that matter, for a split, an order of combination or no data. May not fit: lengths of a class differ.
+  /// The arguments must be correct, as choose() checks them.
+  std::shared_ptr<const Chosen> find(const Collective& collective) const;
+
+ private:
+  struct Memory;
+  std::unique_ptr<Memory> memory_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <mutex>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "collectives/choose/defaults.hpp"
+#include "collectives/parts/group.hpp"
+#include "collectives/parts/levels.hpp"
+#include "penstock/choice_by_cost.hpp"
+#include "plan/prices.hpp"
+
+namespace penstock {
+namespace {
+
+constexpr double kGain = 0.9;                // costs are exact to a tenth
+constexpr unsigned kClassesPerDoubling = 4;  // of lengths
+
+bool has_choice(CollectiveKind kind) {
+  return kind == CollectiveKind::bcast || kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
+         kind == CollectiveKind::allgather;
+}
+
+/// Compositions over two levels. What algorithms among all ranks of many nodes cost takes too long to find; of
+/// allgather there are no others.
+bool is_candidate(const Algorithm& row) {
+  return row.kind == CollectiveKind::allgather || collectives::levels_row(row.name) != nullptr ||
+         row.name.starts_with("leader_") || row.name == "multi_leader";
+}
+
+/// The class of a length: its highest bit and the next two.
+std::uint64_t class_of(std::uint64_t bytes) {
+  const auto high = static_cast<unsigned>(std::bit_width(bytes)) - 1;
+  if (high < 2) return bytes;
+  return std::uint64_t{high} * kClassesPerDoubling + (bytes >> (high - 2)) % kClassesPerDoubling;
+}
+/// The shortest length of the class of `bytes`.
+std::uint64_t shortest_alike(std::uint64_t bytes) {
+  const auto high = static_cast<unsigned>(std::bit_width(bytes)) - 1;
+  return high < 2 ? bytes : bytes >> (high - 2) << (high - 2);
+}
+
+std::string microseconds(double seconds) {
+  const auto tenths = static_cast<std::uint64_t>(std::llround(seconds * 1e7));
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " us";
+}
+
+/// What a row takes at least, from messages that wait for each other and from what one link carries. It only saves the
+/// cost of rows that cannot win.
+double least_seconds(const Algorithm& row, int nodes, double bytes, const Machine& machine) {
+  const Machine::Network& network = machine.network;
+  const double hop = network.latency_seconds + 2 * network.overhead_seconds + network.gap_seconds;
+  const double all = bytes * network.seconds_per_byte;
+  const double others = nodes - 1;
+  const double rounds = std::bit_width(static_cast<unsigned>(nodes)) - 1;
+  const bool is_both = row.kind == CollectiveKind::allreduce;
+  if (row.kind == CollectiveKind::allgather) return others * all;
+  if (row.name == "leader_chain") return std::max(others * hop, all);
+  if (row.name == "leader_ring" || row.name == "multi_leader")
+    return std::max(2 * others * hop, 2 * all * others / nodes);
+  if (row.name == "leader_scatter") return std::max(others * hop, all * others / nodes);
+  if (row.name == "leader_doubling" || row.name == "hierarchical" || row.name == "node_shared")
+    return std::max(rounds * hop, rounds * all);
+  if (row.name == "leader_rabenseifner") return std::max((is_both ? 2 : 1) * rounds * hop, all * others / nodes);
+  return all;
+}
+
+}  // namespace
+
+struct ChoiceByCost::Memory {
+  struct Key {
+    std::uint64_t length_class;
+    std::uint64_t item_bytes;
+    CollectiveKind kind;
+    std::int32_t root;
+    bool in_place;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Key& key) const {
+      std::uint64_t hash = key.length_class << 8 ^ key.item_bytes << 24 ^ static_cast<std::uint64_t>(key.kind) << 1 ^
+                           static_cast<std::uint64_t>(key.root) << 40 ^ static_cast<std::uint64_t>(key.in_place);
+      hash *= 0x9E3779B97F4A7C15u;
+      return hash ^ hash >> 29;
+    }
+  };
+
+  Memory(const Team& given, const Machine& known) : team(given), machine(known), nodes(collectives::node_count(given)) {
+    team.rank = 0;
+    team.by_cost = nullptr;
+    team.tuning = nullptr;
+    std::vector<std::int32_t> sizes(static_cast<std::size_t>(nodes));
+    for (const std::int32_t node : team.node_of_rank) ++sizes[static_cast<std::size_t>(node)];
+    std::unordered_map<std::int32_t, std::int32_t> first;  // rank on a node of this size
+    for (std::int32_t rank = 0; rank < team.size(); ++rank) {
+      const std::int32_t size = sizes[static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(rank)])];
+      root_alike.push_back(first.try_emplace(size, rank).first->second);
+    }
+  }
+
+  Chosen choose(Collective collective) const;
+
+  Team team;
+  Machine machine;
+  int nodes;
+  std::vector<std::int32_t> root_alike;  // by root: the one that stands for it
+  mutable std::mutex mutex{};
+  mutable std::unordered_map<Key, std::shared_ptr<const Chosen>, Hash> chosen{};
+};
+
+/// `collective` stands for its class.
+ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
+  const std::string_view by_threshold = collectives::choose_default(team, collective).name;
+  const Algorithm* known = collectives::find(collective.kind, by_threshold);
+  const std::optional<double> threshold_seconds = known->seconds(team, collective, machine);
+  if (!threshold_seconds) return {};
+  std::vector<std::pair<double, const Algorithm*>> rows;
+  const auto bytes = static_cast<double>(collective.count * collective.item_bytes());
+  for (const Algorithm& row : algorithms())
+    if (row.kind == collective.kind && &row != known && is_candidate(row) && collectives::fits(row, team, collective))
+      rows.emplace_back(least_seconds(row, nodes, bytes, machine), &row);
+  std::ranges::stable_sort(rows, {}, [](const auto& each) { return each.first; });
+  std::vector<Candidate> candidates{{known, *threshold_seconds}};
+  double best = *threshold_seconds * kGain;
+  for (const auto& [least, row] : rows) {
+    if (least >= best) break;
+    const std::optional<double> seconds = row->seconds(team, collective, machine);
+    if (!seconds) continue;
+    candidates.push_back({row, *seconds});
+    best = std::min(best, *seconds);
+  }
+  std::ranges::stable_sort(candidates, {}, &Candidate::seconds);
+  const bool gains = candidates[0].seconds < kGain * *threshold_seconds;
+  const auto best_row = gains ? candidates.begin() : std::ranges::find(candidates, known, &Candidate::algorithm);
+  std::string reason = "least cost on this network: " + microseconds(best_row->seconds);
+  const auto next =
+      std::ranges::find_if(candidates, [&](const Candidate& each) { return each.algorithm != best_row->algorithm; });
+  if (next != candidates.end()) reason += "; " + std::string(next->algorithm->name) + " " + microseconds(next->seconds);
+  return {best_row->algorithm, std::move(reason), std::move(candidates)};
+}
+
+ChoiceByCost::ChoiceByCost(const Team& team, const Machine& machine)
+    : memory_(std::make_unique<Memory>(team, machine)) {}
+ChoiceByCost::~ChoiceByCost() = default;
+
+const Machine& ChoiceByCost::machine() const noexcept { return memory_->machine; }
+
+std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective& collective) const {
+  if (memory_->nodes < 2 || memory_->team.progress_cores > 0 || !has_choice(collective.kind) ||
+      collective.split != Collective::kAutomatic || collective.radix != 2 || collective.segment_bytes != 0 ||
+      !collective.commutative || collectives::fixes_order(collective) || collective.count == 0)
+    return nullptr;
+  // All ranks choose the same, so nothing that differs between them may count.
+  const std::uint64_t item_bytes = collective.item_bytes();
+  const std::uint64_t bytes = collective.count * item_bytes;
+  Memory::Key key{class_of(bytes), item_bytes, collective.kind, 0, collective.in_place};
+  if (is_rooted(collective.kind)) {
+    key.root = memory_->root_alike[static_cast<std::size_t>(collective.root)];
+    key.in_place = false;
+  }
+  {
+    const std::lock_guard lock(memory_->mutex);
+    if (const auto known = memory_->chosen.find(key); known != memory_->chosen.end()) return known->second;
+  }
+  Collective alike = collective;
+  alike.root = key.root;
+  alike.in_place = key.in_place;
+  alike.count = std::max<std::uint64_t>(1, shortest_alike(bytes) / item_bytes);
+  Chosen chosen = memory_->choose(alike);
+  auto shared = chosen.algorithm == nullptr ? nullptr : std::make_shared<const Chosen>(std::move(chosen));
+  const std::lock_guard lock(memory_->mutex);
+  return memory_->chosen.try_emplace(key, std::move(shared)).first->second;
+}
+
+}  // namespace penstock

@@ -1,0 +1,166 @@
+// The resources of the model (Machine) for the costs of algorithms, which go through an operation in the order of the
+// steps, not in the order of time. A queue keeps its idle times, so that work may come in any order.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "plan/prices.hpp"
+
+namespace penstock::collectives::cost {
+
+template <class Time>
+Time latest(const std::vector<Time>& times) {
+  Time latest{};
+  for (const Time& each : times) latest = std::max(latest, each);
+  return latest;
+}
+
+/// What serves one piece of work at a time: a core, the injection of a process, or a link of a node.
+template <class Time>
+class Server {
+ public:
+  /// When work ends that is ready at `ready`: in the first idle time that is long enough.
+  Time take(const Time& ready, const Time& work) {
+    if (!(ready < free_)) {
+      if (free_ < ready) idle_.push_back({free_, ready});
+      return free_ = ready + work;
+    }
+    std::size_t first = idle_.size();
+    while (first > 0 && ready < idle_[first - 1].second) --first;
+    for (std::size_t i = first; i < idle_.size(); ++i) {
+      const Time begin = std::max(idle_[i].first, ready);
+      const Time end = begin + work;
+      if (idle_[i].second < end) continue;
+      const Time rest = idle_[i].second;
+      idle_[i].second = begin;
+      if (end < rest) idle_.insert(idle_.begin() + static_cast<std::ptrdiff_t>(i) + 1, {end, rest});
+      return end;
+    }
+    return free_ = free_ + work;
+  }
+  const Time& free() const { return free_; }
+
+ private:
+  Time free_{};
+  std::vector<std::pair<Time, Time>> idle_;
+};
+
+/// The processes and links of a team. As in simulated_seconds(), a message has two ends: when the sender's buffer is
+/// free, and when the receiver has it.
+template <class Time>
+class Clocks {
+ public:
+  struct Ends {
+    Time sent{};
+    Time received{};
+  };
+
+  Clocks(const Team& team, const Machine& machine)
+      : prices_{machine}, team_(team), cores_(ranks()), injections_(ranks()) {
+    const auto nodes =
+        static_cast<std::size_t>(team.node_of_rank.empty() ? 0 : *std::ranges::max_element(team.node_of_rank) + 1);
+    out_.resize(nodes);
+    in_.resize(nodes);
+    core_of_rank_.reserve(ranks());
+    std::vector<std::vector<std::int32_t>> cores(nodes);
+    const auto most = static_cast<std::size_t>(std::max(1, machine.node.cores));
+    std::vector<std::size_t> count(nodes);
+    for (std::int32_t rank = 0; rank < team.size(); ++rank) {
+      const std::size_t node = node_of(rank);
+      if (cores[node].size() < most) cores[node].push_back(rank);
+      core_of_rank_.push_back(cores[node][count[node]++ % most]);
+    }
+  }
+
+  const plan::Prices<Time>& prices() const { return prices_; }
+
+  Time work(int rank, const Time& ready, const Time& work) { return core(rank).take(ready, work); }
+  Time combine(int rank, const Time& ready, std::uint64_t bytes) { return work(rank, ready, prices_.combine(bytes)); }
+
+  /// A message inside a node whose send is ready at `ready`, and whose receive is posted at `posted`.
+  Ends inside(int from, int to, std::uint64_t bytes, const Time& ready, const Time& posted) {
+    if (prices_.is_read(bytes, team_.single_copy)) return read(to, bytes, std::max(ready, posted));
+    const Time copy = prices_.copy(bytes, is_far(from, to));
+    const Time end = work(from, ready, copy);
+    return {end, receive_inside(from, to, bytes, std::max(posted, is_long(bytes) ? end - copy : end))};
+  }
+
+  /// The two ends of a message inside a node, for a peer that is not followed. When it is copied in, as `sent`:
+  Time copy_in(int from, int to, std::uint64_t bytes, const Time& ready) {
+    if (prices_.is_read(bytes, team_.single_copy)) return ready;
+    const Time copy = prices_.copy(bytes, is_far(from, to));
+    const Time end = work(from, ready, copy);
+    return is_long(bytes) ? end - copy : end;
+  }
+  /// ... and when it is received, if it was copied in at `ready`.
+  Time copy_out(int from, int to, std::uint64_t bytes, const Time& ready) {
+    return prices_.is_read(bytes, team_.single_copy) ? read(to, bytes, ready).received
+                                                     : receive_inside(from, to, bytes, ready);
+  }
+
+  /// The way of a message between nodes from the core of its sender to the link of the other node.
+  struct Way {
+    Time sent;        // when the sender's buffer is free
+    Time first_byte;  // when it reaches the link
+    Time last_byte;
+  };
+  /// `handed`: when the sender's core is done with it.
+  Way leave(int from, std::uint64_t bytes, const Time& handed, const Time& posted) {
+    const Time latency = prices_.latency();
+    const bool is_eager = prices_.is_eager(bytes);
+    const Time leaves = is_eager ? handed : std::max(handed + latency, posted) + latency;
+    const Time injection = prices_.on_process(bytes);
+    Time left = injections_[static_cast<std::size_t>(from)].take(leaves, injection);
+    const Time link = prices_.on_link(bytes);
+    const Time out = out_[node_of(from)].take(left - injection, link);
+    left = std::max(left, out);
+    return {is_eager ? handed : left, out - link + latency, left + latency};
+  }
+  /// ... and through that link.
+  Time enter(int to, std::uint64_t bytes, const Time& ready) {
+    return in_[node_of(to)].take(ready, prices_.on_link(bytes));
+  }
+
+  /// A shared task on the core of these ranks that is free first.
+  Time task(const std::vector<int>& node, const Time& ready, std::uint64_t bytes, std::size_t sources,
+            std::size_t targets) {
+    int best = node[0];
+    for (const int rank : node)
+      if (core(rank).free() < core(best).free()) best = rank;
+    return work(best, ready, prices_.task(bytes, sources, targets));
+  }
+
+ private:
+  std::size_t ranks() const { return static_cast<std::size_t>(team_.size()); }
+  std::size_t node_of(int rank) const {
+    return static_cast<std::size_t>(team_.node_of_rank[static_cast<std::size_t>(rank)]);
+  }
+  bool is_long(std::uint64_t bytes) const { return bytes > prices_.machine.node.message_bytes; }
+  bool is_far(int a, int b) const {
+    return !team_.domain_of_rank.empty() &&
+           team_.domain_of_rank[static_cast<std::size_t>(a)] != team_.domain_of_rank[static_cast<std::size_t>(b)];
+  }
+  Server<Time>& core(int rank) {
+    return cores_[static_cast<std::size_t>(core_of_rank_[static_cast<std::size_t>(rank)])];
+  }
+  Ends read(int to, std::uint64_t bytes, const Time& ready) {
+    const Time end = work(to, ready, prices_.flag() + prices_.remote_read(bytes));
+    return {end, end};
+  }
+  Time receive_inside(int from, int to, std::uint64_t bytes, const Time& ready) {
+    return work(to, ready, prices_.flag() + prices_.copy(bytes, is_far(from, to)));
+  }
+
+  plan::Prices<Time> prices_;
+  const Team& team_;
+  std::vector<std::int32_t> core_of_rank_;  // the rank whose core it uses
+  std::vector<Server<Time>> cores_;
+  std::vector<Server<Time>> injections_;
+  std::vector<Server<Time>> out_;  // by node
+  std::vector<Server<Time>> in_;
+};
+
+}  // namespace penstock::collectives::cost

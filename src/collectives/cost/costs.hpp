@@ -1,0 +1,52 @@
+// The costs of the rows of algorithms.def: functions of the team, the arguments and the machine that agree with the
+// simulation of the plans of all ranks (simulated_seconds) within 10%, in a small part of its time. A row names its
+// function; `unpriced` rows have none.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "penstock/collective.hpp"
+#include "penstock/cost_model.hpp"
+
+namespace penstock::collectives::cost {
+
+struct Call {
+  std::string_view row;
+  const Team& team;
+  const Collective& collective;
+  const Machine& machine;
+};
+
+/// Time: double, the seconds alone, or Cost. None if the function does not cover the team.
+template <class Time>
+std::optional<Time> unpriced(const Call&) {
+  return std::nullopt;
+}
+
+/// The rows of levels.def, for several nodes.
+template <class Time>
+std::optional<Time> levels(const Call& call);
+/// Trees over all ranks: on teams with one rank per node.
+template <class Time>
+std::optional<Time> flat_tree(const Call& call);
+
+/// Every row: plans and simulates all ranks, if they have few steps together.
+template <class Time>
+std::optional<Time> few_ranks(const Call& call);
+/// The same up to many steps, without a limit on one node: some ms for some thousand steps.
+template <class Time>
+std::optional<Time> all_ranks(const Call& call);
+
+/// Rows in which all nodes do the same: plans and simulates the ranks of one node, for nodes of equal size. On one
+/// node, and with few steps, as all_ranks().
+template <class Time>
+std::optional<Time> alike_nodes(const Call& call);
+/// The same, if nodes of several ranks are not alike: they drift apart. Those as all_ranks().
+template <class Time>
+std::optional<Time> alike_ranks(const Call& call);
+/// The same for a power of two of nodes and short data; others as all_ranks().
+template <class Time>
+std::optional<Time> alike_powers_of_two(const Call& call);
+
+}  // namespace penstock::collectives::cost

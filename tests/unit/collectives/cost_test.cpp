@@ -1,0 +1,273 @@
+// The contract of the rows' costs: each agrees with the simulation of the plans that the row makes. And what is chosen
+// by them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "penstock/choice_by_cost.hpp"
+#include "penstock/collective.hpp"
+#include "penstock/cost_model.hpp"
+
+namespace penstock {
+namespace {
+
+bool all() {
+  const char* value = std::getenv("PENSTOCK_TEST_ALL");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+Team blocks(int nodes, int ranks_per_node) {
+  Team team;
+  for (int rank = 0; rank < nodes * ranks_per_node; ++rank) team.node_of_rank.push_back(rank / ranks_per_node);
+  return team;
+}
+
+Team in_turns(int nodes, int ranks_per_node) {
+  Team team;
+  for (int rank = 0; rank < nodes * ranks_per_node; ++rank) team.node_of_rank.push_back(rank % nodes);
+  return team;
+}
+
+std::vector<Plan> plan_all(const Team& given, const Collective& collective) {
+  Team team = given;
+  std::vector<Plan> plans;
+  for (team.rank = 0; team.rank < team.size(); ++team.rank) plans.push_back(plan_collective(team, collective));
+  return plans;
+}
+
+double simulated(const Team& team, const Collective& collective, const Machine& machine) {
+  return simulated_seconds(plan_all(team, collective), team, machine);
+}
+
+Collective request(CollectiveKind kind, std::uint64_t bytes, std::string_view algorithm = "") {
+  Collective collective{.kind = kind, .count = bytes / 4, .dtype = DType::float32};
+  collective.algorithm = std::string(algorithm);
+  return collective;
+}
+
+struct Case {
+  std::string name;
+  Team team;
+  Machine::Node node{};
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, Team team, const Machine::Node& node = {}) {
+    cases.push_back({name, std::move(team), node});
+  };
+  for (const int nodes : {2, 3, 5, 8, 24}) add(std::to_string(nodes) + " x 1", blocks(nodes, 1));
+  add("1 x 4", blocks(1, 4));
+  add("2 x 2", blocks(2, 2));
+  add("4 x 4", blocks(4, 4));
+  add("6 x 4", blocks(6, 4));
+  add("5 x 3 in turns", in_turns(5, 3));
+  add("unequal", {.node_of_rank = {0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4}});
+  Team copied_twice = blocks(4, 4);
+  copied_twice.single_copy = false;
+  add("4 x 4 without single copies", copied_twice);
+  Team domains = blocks(4, 4);
+  for (int rank = 0; rank < domains.size(); ++rank) domains.domain_of_rank.push_back(rank / 2);
+  add("4 x 4 in domains, small caches", domains, {.cache_bytes = 32 << 10});
+  add("4 x 4 on 2 cores", blocks(4, 4), {.cores = 2});
+  add("64 x 1", blocks(64, 1));
+  add("20 x 6", blocks(20, 6));
+  add("256 x 1", blocks(256, 1));
+  if (!all()) return cases;
+  for (const auto& [nodes, ranks] : {std::pair{7, 1}, {16, 1}, {33, 1}, {100, 1}, {1000, 1}, {1024, 1}})
+    add(std::to_string(nodes) + " x 1", blocks(nodes, ranks));
+  for (const auto& [nodes, ranks] : {std::pair{1, 16}, {2, 16}, {5, 16}, {16, 4}, {64, 4}, {33, 3}, {100, 2}, {32, 32}})
+    add(std::to_string(nodes) + " x " + std::to_string(ranks), blocks(nodes, ranks));
+  add("48 x 4 in turns", in_turns(48, 4));
+  return cases;
+}
+
+std::size_t most_steps(const Algorithm& row, Team team, const Collective& collective) {
+  std::size_t most = 0;
+  for (const std::int32_t rank : {0, 1, team.size() / 2, team.size() - 1}) {
+    team.rank = rank;
+    most = std::max(most, row.plan(team, collective).steps.size());
+  }
+  return most;
+}
+
+// The contract: each cost that a row gives agrees with the simulation of all its plans within a tenth.
+TEST(Costs, AgreeWithTheSimulationOfTheirPlans) {
+  const std::vector<std::string> networks =
+      all()
+          ? std::vector<std::string>{"tcp-1g", "tcp-10g", "tcp-25g", "rdma-100g", "rdma-200g", "slingshot", "omni-path"}
+          : std::vector<std::string>{"tcp-1g", "slingshot"};
+  const std::vector<std::uint64_t> lengths =
+      all() ? std::vector<std::uint64_t>{8, 1024, 16384, 65536, 200'000, 1 << 20, 4 << 20, 16 << 20}
+            : std::vector<std::uint64_t>{8, 16384, 200'000, 1 << 20};
+  std::map<std::string, int> points;
+  for (const Case& each : cases())
+    for (const std::string& network : networks)
+      for (const std::uint64_t bytes : lengths) {
+        const auto size = static_cast<std::uint64_t>(each.team.size());
+        if (bytes * size > (all() ? 64u << 20 : 8u << 20)) continue;
+        Machine machine = machine_with(network);
+        machine.node = each.node;
+        for (const Algorithm& row : algorithms()) {
+          const Collective collective = request(row.kind, row.kind == CollectiveKind::barrier ? 0 : bytes, row.name);
+          if (has_counts(row.kind) || is_neighborhood(row.kind) || !row.fits(each.team, collective)) continue;
+          // The simulation is what takes time and memory.
+          if (most_steps(row, each.team, collective) * size > (all() ? 500'000u : 100'000u)) continue;
+          const std::optional<double> cost = row.seconds(each.team, collective, machine);
+          if (!cost) continue;
+          const std::string what = std::string(name(row.kind)) + "/" + std::string(row.name);
+          const double seconds = simulated(each.team, collective, machine);
+          EXPECT_LE(std::abs(*cost / seconds - 1), 0.1)
+              << what << ", " << bytes << " bytes, " << network << ", nodes " << each.name << ": " << *cost * 1e6
+              << " us, simulated " << seconds * 1e6;
+          ++points[what];
+        }
+      }
+  EXPECT_GE(points.size(), 60u);
+  for (const char* row : {"bcast/leader_chain", "reduce/leader_rabenseifner", "allreduce/leader_ring",
+                          "allreduce/hierarchical", "allgather/ring", "alltoall/pairwise", "barrier/dissemination"})
+    EXPECT_GE(points[row], 10) << row;
+}
+
+TEST(Costs, HaveTerms) {
+  const Team team = blocks(6, 4);
+  const Machine machine = machine_with("omni-path");
+  for (const Algorithm& row : algorithms()) {
+    const Collective collective = request(row.kind, 100'000, row.name);
+    if (has_counts(row.kind) || !row.fits(team, collective)) continue;
+    const std::optional<double> seconds = row.seconds(team, collective, machine);
+    const std::optional<Cost> cost = row.seconds_by_term(team, collective, machine);
+    ASSERT_EQ(seconds.has_value(), cost.has_value()) << name(row.kind) << "/" << row.name;
+    if (!cost) continue;
+    EXPECT_EQ(cost->seconds, *seconds) << name(row.kind) << "/" << row.name;
+    double sum = 0;
+    for (const double term : cost->terms) sum += term;
+    EXPECT_NEAR(sum, *seconds, *seconds * 1e-9) << name(row.kind) << "/" << row.name;
+  }
+}
+
+TEST(ChoiceByCost, IsNoWorseThanThresholdsAndCloseToTheBest) {
+  double gained = 0;
+  for (const std::string network : {"tcp-1g", "rdma-100g"})
+    for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce})
+      for (const std::uint64_t bytes : {8u, 16384u, 1u << 20})
+        for (Team team : {blocks(8, 4), blocks(12, 1)}) {
+          const Machine machine = machine_with(network);
+          const double by_thresholds = simulated(team, request(kind, bytes), machine);
+          double best = by_thresholds;
+          for (const Algorithm& row : algorithms())
+            if (row.kind == kind && (row.name.starts_with("leader_") || row.name == "hierarchical") &&
+                row.fits(team, request(kind, bytes)))
+              best = std::min(best, simulated(team, request(kind, bytes, row.name), machine));
+          team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+          const double by_cost =
+              simulated(team, request(kind, bytes, choose(team, request(kind, bytes)).algorithm->name), machine);
+          const std::string what = std::string(name(kind)) + " " + std::to_string(bytes) + " bytes, " + network + ", " +
+                                   std::to_string(team.size()) + " ranks";
+          EXPECT_LE(by_cost, 1.1 * by_thresholds) << what;
+          EXPECT_LE(by_cost, 1.5 * best) << what;
+          gained = std::max(gained, by_thresholds / by_cost);
+        }
+  EXPECT_GT(gained, 1.5);
+}
+
+TEST(ChoiceByCost, IsTheSameOnAllRanks) {
+  Team team = in_turns(5, 3);
+  team.by_cost = std::make_shared<const ChoiceByCost>(team, machine_with("rdma-100g"));
+  for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce})
+    for (const std::uint64_t bytes : {8u, 400'000u}) {
+      Collective collective = request(kind, bytes);
+      if (is_rooted(kind)) collective.root = 7;
+      const Choice first = choose(team, collective);
+      EXPECT_NE(first.reason.find("least cost"), std::string::npos) << first.reason;
+      for (team.rank = 0; team.rank < team.size(); ++team.rank) {
+        Collective own = collective;
+        own.in_place = is_rooted(kind) && team.rank == own.root;
+        const Choice choice = choose(team, own);
+        EXPECT_EQ(choice.algorithm, first.algorithm);
+        EXPECT_EQ(choice.reason, first.reason);
+      }
+      team.rank = 0;
+    }
+}
+
+// Whatever was asked for before, and on ranks that remember other lengths.
+TEST(ChoiceByCost, DoesNotDependOnEarlierCalls) {
+  Team team = blocks(6, 3);
+  const Machine machine = machine_with("slingshot");
+  std::vector<Collective> asked;
+  for (const CollectiveKind kind :
+       {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::allgather})
+    for (const std::uint64_t bytes : {4u, 8u, 24u, 5000u, 33'000u, 36'000u, 39'000u, 150'000u, 700'000u})
+      for (const int root : {0, 4}) {
+        asked.push_back(request(kind, bytes));
+        if (is_rooted(kind)) asked.back().root = root;
+      }
+  team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+  std::vector<std::string> forwards;
+  for (const Collective& each : asked) forwards.emplace_back(choose(team, each).reason);
+  team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+  for (std::size_t i = asked.size(); i-- > 0;) EXPECT_EQ(choose(team, asked[i]).reason, forwards[i]) << i;
+  for (std::size_t i = 0; i < asked.size(); i += 3) {
+    team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+    team.rank = static_cast<std::int32_t>(i % 18);
+    EXPECT_EQ(choose(team, asked[i]).reason, forwards[i]) << i;
+  }
+}
+
+TEST(ChoiceByCost, RemembersLengthsThatAreAlike) {
+  const Team team = blocks(8, 2);
+  const ChoiceByCost by_cost(team, machine_with("rdma-100g"));
+  const auto find = [&](std::uint64_t bytes, int root = 0) {
+    Collective collective = request(CollectiveKind::bcast, bytes);
+    collective.root = root;
+    return by_cost.find(collective);
+  };
+  EXPECT_EQ(find(40'000), find(36'864 + 4));
+  EXPECT_EQ(find(40'000), find(40'000, 9));
+  EXPECT_NE(find(40'000), find(50'000));
+  const auto chosen = find(1 << 20);
+  ASSERT_NE(chosen, nullptr);
+  EXPECT_GE(chosen->candidates.size(), 2u);
+  EXPECT_TRUE(std::ranges::is_sorted(chosen->candidates, {}, &ChoiceByCost::Candidate::seconds));
+}
+
+TEST(ChoiceByCost, LeavesOneNodeAndOtherRequestsAlone) {
+  const auto same = [](Team team, Collective collective) {
+    const Choice without = choose(team, collective);
+    team.by_cost = std::make_shared<const ChoiceByCost>(team, machine_with("tcp-1g"));
+    const Choice with = choose(team, collective);
+    EXPECT_EQ(with.algorithm, without.algorithm) << name(collective.kind);
+    EXPECT_EQ(with.reason, without.reason) << name(collective.kind);
+    EXPECT_EQ(with.split, without.split) << name(collective.kind);
+  };
+  for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce})
+    for (const std::uint64_t bytes : {8u, 1u << 20}) {
+      same(blocks(1, 8), request(kind, bytes));
+      Team cores = blocks(4, 4);
+      cores.progress_cores = 1;
+      same(cores, request(kind, bytes));
+      Collective other = request(kind, bytes);
+      other.split = 1;
+      same(blocks(4, 4), other);
+      other = request(kind, bytes);
+      other.reproducible = true;
+      if (computes(kind)) same(blocks(4, 4), other);
+      other = request(kind, bytes);
+      other.element_bytes = 4;
+      other.commutative = false;
+      if (computes(kind)) same(blocks(4, 4), other);
+    }
+  same(blocks(4, 4), request(CollectiveKind::alltoall, 1 << 10));
+}
+
+}  // namespace
+}  // namespace penstock
