@@ -1,6 +1,7 @@
 // Short exchanges by flags in shared memory: with late ranks, with every form of call, and with failures.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <optional>
 #include <random>
@@ -22,6 +23,8 @@ constexpr int kMoreThanEntries = 3 * Flags::kEntries;
 
 std::shared_ptr<const Plan> plan_of(int rank, int size, Collective collective) {
   collective.algorithm = "shared";
+  if (is_neighborhood(collective.kind))
+    collective.graph = std::make_shared<const Graph>(Graph::cartesian(std::vector{size}, {true}));
   const Plan plan = plan_collective({.rank = rank, .node_of_rank = one_node(size)}, collective);
   EXPECT_TRUE(plan.by_flags);
   return std::make_shared<const Plan>(plan);
@@ -47,8 +50,10 @@ struct Exchanges {
     std::mt19937 random(5);
     for (const Algorithm& row : algorithms())
       for (const std::uint64_t count : {0u, 1u, 60u}) {
-        const Collective collective{.kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1};
         if (row.name != "shared") continue;
+        Collective collective{.kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1};
+        if (is_neighborhood(row.kind))
+          collective.graph = std::make_shared<const Graph>(Graph::cartesian(std::array<std::int32_t, 1>{size}, {true}));
         std::vector<Plan> all;
         std::vector<plan::RankMemory> memory(static_cast<std::size_t>(size));
         for (int rank = 0; rank < size; ++rank) {
