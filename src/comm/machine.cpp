@@ -32,6 +32,7 @@
 #include "kernels/arithmetic.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/options.hpp"
+#include "plan/machine_parameters.hpp"
 
 namespace penstock::comm {
 namespace {
@@ -42,60 +43,28 @@ constexpr std::uint64_t kShort = 8;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr int kRepeats = 3;
 
-/// Its parameters, in the order in which ranks tell them each other and files have them.
-struct Parameter {
-  const char* name;
-  double* (*of)(Machine& machine);
-};
-#define PENSTOCK_SECONDS(part, name)                            \
-  Parameter {                                                   \
-#name, [](Machine & machine) { return &machine.part.name; } \
-  }
-constexpr std::array kSeconds = {
-    PENSTOCK_SECONDS(network, latency_seconds),
-    PENSTOCK_SECONDS(network, overhead_seconds),
-    PENSTOCK_SECONDS(network, gap_seconds),
-    PENSTOCK_SECONDS(network, seconds_per_byte),
-    PENSTOCK_SECONDS(network, process_seconds_per_byte),
-    PENSTOCK_SECONDS(node, flag_seconds),
-    PENSTOCK_SECONDS(node, copy_seconds_per_byte),
-    PENSTOCK_SECONDS(node, far_copy_seconds_per_byte),
-    PENSTOCK_SECONDS(node, remote_read_seconds),
-    PENSTOCK_SECONDS(node, remote_read_seconds_per_byte),
-    PENSTOCK_SECONDS(node, combine_seconds_per_byte),
-    PENSTOCK_SECONDS(node, task_seconds),
-    PENSTOCK_SECONDS(node, uncached_factor),
-};
-#undef PENSTOCK_SECONDS
-struct Count {
-  const char* name;
-  std::uint64_t* (*of)(Machine& machine);
-};
-constexpr std::array kCounts = {
-    Count{"eager_bytes", [](Machine& machine) { return &machine.network.eager_bytes; }},
-    Count{"message_bytes", [](Machine& machine) { return &machine.node.message_bytes; }},
-    Count{"cache_bytes", [](Machine& machine) { return &machine.node.cache_bytes; }},
-};
+using plan::kMachineCounts;
+using plan::kMachineTimes;
 
 /// What is broadcast.
 struct Told {
   std::uint64_t known = 0;  ///< 1: it was found, nothing is to be measured
-  std::array<double, kSeconds.size()> seconds{};
-  std::array<std::uint64_t, kCounts.size() + 1> counts{};  ///< the last one: cores
+  std::array<double, kMachineTimes.size()> seconds{};
+  std::array<std::uint64_t, kMachineCounts.size() + 1> counts{};  ///< the last one: cores
 };
 
 Told told(Machine machine) {
   Told all;
-  for (std::size_t i = 0; i < kSeconds.size(); ++i) all.seconds[i] = *kSeconds[i].of(machine);
-  for (std::size_t i = 0; i < kCounts.size(); ++i) all.counts[i] = *kCounts[i].of(machine);
+  for (std::size_t i = 0; i < kMachineTimes.size(); ++i) all.seconds[i] = *kMachineTimes[i].of(machine);
+  for (std::size_t i = 0; i < kMachineCounts.size(); ++i) all.counts[i] = *kMachineCounts[i].of(machine);
   all.counts.back() = static_cast<std::uint64_t>(machine.node.cores);
   return all;
 }
 
 Machine machine_of(const Told& all) {
   Machine machine;
-  for (std::size_t i = 0; i < kSeconds.size(); ++i) *kSeconds[i].of(machine) = all.seconds[i];
-  for (std::size_t i = 0; i < kCounts.size(); ++i) *kCounts[i].of(machine) = all.counts[i];
+  for (std::size_t i = 0; i < kMachineTimes.size(); ++i) *kMachineTimes[i].of(machine) = all.seconds[i];
+  for (std::size_t i = 0; i < kMachineCounts.size(); ++i) *kMachineCounts[i].of(machine) = all.counts[i];
   machine.node.cores = static_cast<int>(all.counts.back());
   return machine;
 }
@@ -215,8 +184,6 @@ class Operations {
   int left_;
 };
 
-double least_positive(double seconds, double least) { return std::max(seconds, least); }
-
 /// Seconds of one message, by what, pairs and length.
 class Found {
  public:
@@ -260,7 +227,7 @@ void between_nodes(const Found& found, const Parties& parties, Machine::Network&
   const std::vector<std::pair<int, int>> one = {parties.between[0]};
   const double hop = found.of(Trial::What::bounce, one, kShort);
   const double longer = (found.of(Trial::What::bounce, one, 2 * kMiB) - found.of(Trial::What::bounce, one, kMiB));
-  network.process_seconds_per_byte = least_positive(longer / static_cast<double>(kMiB), 1e-12);
+  network.process_seconds_per_byte = std::max(longer / static_cast<double>(kMiB), 1e-12);
   network.seconds_per_byte = network.process_seconds_per_byte;
   if (parties.between.size() > 1) {
     const double all =
@@ -271,7 +238,7 @@ void between_nodes(const Found& found, const Parties& parties, Machine::Network&
   network.overhead_seconds = std::min(found.of(Trial::What::hand_over, one, kShort), hop / 3);
   network.gap_seconds = std::min(found.of(Trial::What::burst, one, kShort), hop / 3);
   network.latency_seconds = hop - 2 * network.overhead_seconds - network.gap_seconds;
-  network.latency_seconds = least_positive(network.latency_seconds, hop / 10);
+  network.latency_seconds = std::max(network.latency_seconds, hop / 10);
   network.eager_bytes = eager_limit(found, one, network.latency_seconds, hop, network.process_seconds_per_byte);
 }
 
@@ -287,7 +254,7 @@ void beside(const Found& found, const Parties& parties, bool single_copy, std::u
   node.message_bytes = message_bytes;
   if (!single_copy) return;
   node.remote_read_seconds_per_byte = std::max((hop(2 * kMiB) - hop(kMiB)) / static_cast<double>(kMiB), alone);
-  node.remote_read_seconds = least_positive(
+  node.remote_read_seconds = std::max(
       hop(kMiB / 16) - static_cast<double>(kMiB / 16) * node.remote_read_seconds_per_byte - node.flag_seconds, 1e-8);
 }
 
@@ -351,9 +318,9 @@ constexpr double kUnit = 1e-18;  // of times in files, which have integers
 std::string to_text(const std::string& key, Machine machine) {
   json::Object object;
   object.string("format", "penstock-machine").number("version", 1).string("key", key);
-  for (const Parameter& each : kSeconds)
+  for (const auto& each : kMachineTimes)
     object.number(each.name, static_cast<std::uint64_t>(std::llround(*each.of(machine) / kUnit)));
-  for (const Count& each : kCounts) object.number(each.name, *each.of(machine));
+  for (const auto& each : kMachineCounts) object.number(each.name, *each.of(machine));
   object.number("cores", machine.node.cores);
   return object.finish() + "\n";
 }
@@ -365,9 +332,9 @@ std::optional<Machine> from_text(const std::string& key, const std::string& text
         value.at("key").text() != key)
       return std::nullopt;
     Machine machine;
-    for (const Parameter& each : kSeconds)
+    for (const auto& each : kMachineTimes)
       *each.of(machine) = static_cast<double>(value.at(each.name).number()) * kUnit;
-    for (const Count& each : kCounts) *each.of(machine) = value.at(each.name).number();
+    for (const auto& each : kMachineCounts) *each.of(machine) = value.at(each.name).number();
     machine.node.cores = static_cast<int>(std::clamp<std::uint64_t>(value.at("cores").number(), 1, 1 << 16));
     return machine;
   } catch (const Error&) {

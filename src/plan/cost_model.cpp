@@ -6,6 +6,7 @@
 
 #include "base/json.hpp"
 #include "penstock/error.hpp"
+#include "plan/machine_parameters.hpp"
 
 namespace penstock {
 namespace {
@@ -39,24 +40,12 @@ std::string digits(double value) {
 
 std::string to_json(const Machine& machine) {
   json::Object network;
-  network.raw("latency_seconds", digits(machine.network.latency_seconds))
-      .raw("overhead_seconds", digits(machine.network.overhead_seconds))
-      .raw("gap_seconds", digits(machine.network.gap_seconds))
-      .raw("seconds_per_byte", digits(machine.network.seconds_per_byte))
-      .raw("process_seconds_per_byte", digits(machine.network.process_seconds_per_byte))
-      .number("eager_bytes", machine.network.eager_bytes);
   json::Object node;
-  node.raw("flag_seconds", digits(machine.node.flag_seconds))
-      .raw("copy_seconds_per_byte", digits(machine.node.copy_seconds_per_byte))
-      .raw("far_copy_seconds_per_byte", digits(machine.node.far_copy_seconds_per_byte))
-      .raw("remote_read_seconds", digits(machine.node.remote_read_seconds))
-      .raw("remote_read_seconds_per_byte", digits(machine.node.remote_read_seconds_per_byte))
-      .raw("combine_seconds_per_byte", digits(machine.node.combine_seconds_per_byte))
-      .raw("task_seconds", digits(machine.node.task_seconds))
-      .raw("uncached_factor", digits(machine.node.uncached_factor))
-      .number("message_bytes", machine.node.message_bytes)
-      .number("cache_bytes", machine.node.cache_bytes)
-      .number("cores", machine.node.cores);
+  const auto part = [&](std::string_view name) -> json::Object& { return name == "network" ? network : node; };
+  Machine given = machine;
+  for (const auto& each : plan::kMachineTimes) part(each.part).raw(each.name, digits(*each.of(given)));
+  for (const auto& each : plan::kMachineCounts) part(each.part).number(each.name, *each.of(given));
+  node.number("cores", machine.node.cores);
   return json::Object().raw("network", network.finish()).raw("node", node.finish()).finish();
 }
 
