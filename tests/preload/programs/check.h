@@ -2,7 +2,11 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#ifdef PENSTOCK_MPI_HEADER
 #include PENSTOCK_MPI_HEADER
+#else
+#include <mpi.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

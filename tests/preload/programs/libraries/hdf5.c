@@ -2,21 +2,10 @@
  * that adds a dataset; all is read again, by all ranks and by slabs of others. Arguments: the path, and `read` if it is
  * there already. */
 #include <hdf5.h>
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include "../check.h"
 
 enum { ROWS = 40, COLUMNS = 25 };
-
-static int rank, ranks;
-
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      fprintf(stderr, "rank %d: %s:%d: %s does not hold\n", rank, __FILE__, __LINE__, #condition); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                \
-    }                                                                                              \
-  } while (0)
 
 static double value(int row, int column) { return 1000.0 * row + column; }
 
@@ -87,9 +76,7 @@ static void write_all(const char* path, hid_t by_all) {
 }
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  begin(&argc, &argv);
   CHECK(argc >= 2);
   hid_t by_all = access_by_all();
   if (argc == 2) write_all(argv[1], by_all);

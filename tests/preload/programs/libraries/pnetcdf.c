@@ -1,22 +1,11 @@
 /* PnetCDF: fixed and record variables, collectively, independently, and by non-blocking writes; then all is read again.
- * Arguments: the path, and
- * `read` if it is there already. */
-#include <mpi.h>
+ * Arguments: the path, and `read` if it is there already. */
 #include <pnetcdf.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include "../check.h"
 
 enum { ROWS = 40, COLUMNS = 25, RECORDS = 3 };
 
-static int rank, ranks;
-
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      fprintf(stderr, "rank %d: %s:%d: %s does not hold\n", rank, __FILE__, __LINE__, #condition); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                \
-    }                                                                                              \
-  } while (0)
 #define NC(call)                                                                          \
   do {                                                                                    \
     const int error = (call);                                                             \
@@ -62,9 +51,7 @@ static void write_all(const char* path) {
 }
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  begin(&argc, &argv);
   CHECK(argc >= 2);
   if (argc == 2) write_all(argv[1]);
   int file;
