@@ -368,6 +368,7 @@ Comm* without_gil(const Comm& given) {
   auto inner = std::make_unique<const Comm>(given);
   comm::State* const state = &inner->state();
   const auto end = [kept = inner.get()](comm::State*) {
+    // The limited API has no PyGILState_Check: a thread without the lock has no dictionary.
     std::optional<nb::gil_scoped_release> released;
     if (Py_IsInitialized() != 0 && PyThreadState_GetDict() != nullptr) released.emplace();
     delete kept;

@@ -347,7 +347,7 @@ def nodes(_: Options) -> Result:
 
 ASAN_BUILD = ("asan", *UNITS, "faults")
 TSAN_BUILD = ("tsan", *[f"unit_{layer}" for layer in TSAN_LAYERS])
-NOT_SANITIZED = "a third of the time of all suites goes into the sanitizers' builds; they are made with --sanitize"
+NOT_SANITIZED = "the sanitizers' builds are only made with --sanitize or --all"
 
 
 @suite(
