@@ -67,7 +67,7 @@ def test_squares_and_single_writers_run():
     ):
         arguments = ["store", "--ranks", ranks, "--mpi", found[0].name, "--bytes", "128K", "--sync", "yes", "--quick"]
         done = subprocess.run(
-            [sys.executable, "-m", "penstock", "bench", *arguments, "--json"],
+            [sys.executable, "-m", "penstock", "bench", *arguments, "--budget-s", "0.05", "--json"],
             check=False,
             capture_output=True,
             text=True,
