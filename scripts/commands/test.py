@@ -83,14 +83,18 @@ class Suite:
 
 
 SUITES: list[Suite] = []
+#: What most suites run, built before any: the Python package and the libraries.
+PROGRAMS = ("release", "penstock_programs", "penstock_stubs")
+#: And the C++ tests, the programs of other suites, and what `cmake --install` installs.
+EVERYTHING = ("release",)
 WITHOUT_BUILD = ("layers", "tooling", "headers")
 
 
 def suite(
     name: str, what: str, quick: bool = True, builds: Sequence[str] = (), alone: bool = False
 ) -> Callable[[Callable[[Options], Result]], Callable[[Options], Result]]:
-    """Registers a suite. quick=False: `./dev test --quick` leaves it out. `builds`: a preset and its targets, built ahead of time.
-    `alone`: no other suite runs at the same time, only builds."""
+    """Registers a suite. quick=False: `./dev test --quick` leaves it out. `builds`: a preset and its targets beyond PROGRAMS, built
+    ahead of time. `alone`: no other suite runs at the same time, only builds."""
 
     def register(function: Callable[[Options], Result]) -> Callable[[Options], Result]:
         SUITES.append(Suite(name, what, function, quick, builds, alone))
@@ -111,7 +115,7 @@ def build_command(preset: str, *targets: str) -> list[str]:
 
 def build(preset: str, log: Path, *targets: str) -> str:
     """Builds. Returns what went wrong, or ""."""
-    if ahead and preset != "release":
+    if ahead:
         ahead.hurry()
     status, output = run(build_command(preset, *targets), log)
     if status == 0:
@@ -223,7 +227,7 @@ def headers(_: Options) -> Result:
     return count_ok_lines(output, status, log)
 
 
-@suite("c++", "tests/unit, tests/conformance, tests/faults")
+@suite("c++", "tests/unit, tests/conformance, tests/faults", builds=EVERYTHING)
 def cpp(options: Options) -> Result:
     log = log_of("c++")
     if reason := build("release", log):
@@ -240,8 +244,6 @@ def cpp(options: Options) -> Result:
 @suite("python", "tests/python")
 def python(_: Options) -> Result:
     log = log_of("python")
-    if reason := build("release", log):
-        return Result.failure(reason)
     return pytest(log, ROOT / "tests/python")
 
 
@@ -303,8 +305,6 @@ def cases_of(report: Path) -> dict[str, str]:
 
 def mpi_suite(mpi: str) -> Callable[[Options], Result]:
     def all_ranks(options: Options) -> Result:
-        if reason := build("release", log_of(f"mpi-{mpi}")):
-            return Result.failure(reason)
         result = Result()
         for ranks in QUICK_RANKS if options.quick else ALL_RANKS if options.all else RANKS[mpi]:
             launch: list[str | Path] = [ROOT / "dev", "exec", "mpiexec", "-n", str(ranks)]
@@ -329,8 +329,6 @@ def nodes(_: Options) -> Result:
     status, output = run([ROOT / "dev", "cluster", "check"], log)
     if status:
         return Result.skip(output.strip().splitlines()[-1])
-    if reason := build("release", log):
-        return Result.failure(reason)
     status, _ = run([ROOT / "dev", "cluster", "up", "2", "1gbit"], log)
     if status:
         return Result.failure(f"./dev cluster up failed, see {relative(log)}")
@@ -386,7 +384,7 @@ def tsan(options: Options) -> Result:
     )
 
 
-@suite("package", "find_package, pkg-config, pip install, the examples", quick=False)
+@suite("package", "find_package, pkg-config, pip install, the examples", quick=False, builds=EVERYTHING)
 def package(options: Options) -> Result:
     log = log_of("package")
     if reason := build("release", log):
@@ -406,8 +404,6 @@ def docs(options: Options) -> Result:
 @suite("demo", "the demo's network, and its restart on 2, 3 and 5 ranks", quick=False, alone=True)
 def demo(_: Options) -> Result:
     log = log_of("demo")
-    if reason := build("release", log):
-        return Result.failure(reason)
     return pytest(log, ROOT / "tests/demo")
 
 
@@ -427,8 +423,6 @@ def intel(options: Options) -> Result:
 def mpi4py(options: Options) -> Result:
     if not options.all:
         return Result.skip("mpi4py's tests are only fetched with --all")
-    if reason := build("release", log_of("mpi4py")):
-        return Result.failure(reason)
     return mpi4py_comparison.mpi4py_suite(MPIS, log_of("mpi4py"))
 
 
@@ -453,8 +447,6 @@ def torch(options: Options) -> Result:
         or subprocess.run([TORCH_PYTHON, "-c", "import torch"], capture_output=True).returncode
     ):
         return Result.skip(f"PyTorch is not in {relative(TORCH_PYTHON)}; --all installs it there")
-    if reason := build("release", log):
-        return Result.failure(reason)
     result = Result()
     for mpi, numbers in TORCH_RANKS.items():
         for ranks in numbers:
@@ -479,13 +471,14 @@ def scalapack(options: Options) -> Result:
                 os.environ["PENSTOCK_SCALAPACK_SOURCE"] = str(source)
             except debian_source.NoSourceError as reason:
                 os.environ["PENSTOCK_SCALAPACK_NO_SOURCE"] = str(reason)
-    if reason := build("release", log):
-        return Result.failure(reason)
     return pytest(log, ROOT / "tests/scalapack")
 
 
 @suite(
-    "preload", "MPI programs natively and under penstock run (with --all: more ranks and communicators)", quick=False
+    "preload",
+    "MPI programs natively and under penstock run (with --all: more ranks and communicators)",
+    quick=False,
+    builds=EVERYTHING,
 )
 def preload(options: Options) -> Result:
     log = log_of("preload")
@@ -509,15 +502,13 @@ def ceph(options: Options) -> Result:
         status, _ = run([ROOT / "dev", "setup", "--with", *missing], log)
         if status:
             return Result.failure(f"{', '.join(missing)} could not be installed, see {relative(log)}")
-    if reason := build("release", log):
-        return Result.failure(reason)
     return pytest(log, ROOT / "tests/ceph")
 
 
 def plain_suite(folder: Path) -> None:
     """Makes a suite of a folder of Python tests that no suite above covers."""
 
-    @suite(folder.name, f"tests/{folder.name}", quick=False)
+    @suite(folder.name, f"tests/{folder.name}", quick=False, builds=EVERYTHING)
     def folder_suite(_: Options) -> Result:
         log = log_of(folder.name)
         if reason := build("release", log):
@@ -579,7 +570,7 @@ def main() -> int:
         with_ceph=arguments.with_ceph,
         sanitize=arguments.sanitize
         or arguments.all
-        or any(known.builds for known in SUITES if known.name in arguments.suites),
+        or any(known.builds in (ASAN_BUILD, TSAN_BUILD) for known in SUITES if known.name in arguments.suites),
     )
     chosen = [known for known in SUITES if known.name in arguments.suites or not arguments.suites]
     if options.quick and not arguments.suites:
@@ -589,7 +580,8 @@ def main() -> int:
     with Timed() as clock:
         if any(known.name not in WITHOUT_BUILD for known in chosen):
             print("build: release … ", end="", flush=True)
-            reason = build("release", log_of("build"))
+            preset, *targets = PROGRAMS
+            reason = build(preset, log_of("build"), *targets)
             print(reason or "ok", flush=True)
             if reason:
                 return 1
@@ -605,14 +597,20 @@ def next_of(waiting: Iterable[Suite], running: Iterable[Suite]) -> Suite | None:
     return next((known for known in waiting if not (known.alone and beside)), None)
 
 
+def builds_of(chosen: Sequence[Suite], options: Options) -> list[Sequence[str]]:
+    """The builds that the suites need, each once."""
+    needed = [known.builds for known in chosen if known.builds]
+    return [build for build in dict.fromkeys(needed) if build == EVERYTHING or options.sanitize]
+
+
 def run_suites(chosen: Sequence[Suite], options: Options) -> list[tuple[Suite, Result]]:
     """Runs as many suites at a time as there are lanes. A lane is a process, so a suite's resources are those of its children."""
     waiting, running, results = list(chosen), {}, {}
     lanes = ProcessPoolExecutor(LANES, mp_context=multiprocessing.get_context("fork"))
-    # Suites that need builds run last; suites that run alone leave most of the cores to the builds.
-    waiting.sort(key=lambda known: (bool(known.builds), not known.alone))
+    builds = builds_of(chosen, options)
+    # Suites that need builds run last, in the order of these; suites that run alone leave most of the cores to the builds.
+    waiting.sort(key=lambda known: (builds.index(known.builds) + 1 if known.builds in builds else 0, not known.alone))
     global ahead
-    builds = [known.builds for known in chosen if known.builds and options.sanitize]
     ahead = Ahead(builds) if builds and len(chosen) > 1 else None
     try:
         while waiting or running:

@@ -251,6 +251,15 @@ def test_nothing_runs_beside_a_suite_that_is_alone() -> None:
     assert dev_test.next_of([first], [second]) is None
 
 
+def test_suites_wait_for_their_builds_only() -> None:
+    options = dev_test.Options(quick=False, all=False)
+    names = [known.name for known in dev_test.SUITES if known.builds == dev_test.EVERYTHING]
+    assert "c++" in names and "python" not in names
+    assert dev_test.builds_of(dev_test.SUITES, options) == [dev_test.EVERYTHING]
+    options.sanitize = True
+    assert [preset for preset, *_ in dev_test.builds_of(dev_test.SUITES, options)] == ["release", "asan", "tsan"]
+
+
 def test_every_suite_is_run_and_reported_in_its_order(
     monkeypatch: pytest.MonkeyPatch, logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
