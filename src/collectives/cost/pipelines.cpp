@@ -21,8 +21,8 @@ namespace {
 // Of a long pipeline so many segments are followed that it is full for most of them: at least more than a rank of a
 // reduction has memory for, and more on few nodes, where they cost little.
 constexpr std::uint32_t kLeastFollowedSegments = 9;
-constexpr std::uint32_t kFollowedSegments = 48;
-constexpr std::uint32_t kFollowedMessages = 512;
+constexpr std::uint32_t kFollowedSegments = 512;
+constexpr std::uint32_t kFollowedMessages = 4096;
 constexpr std::uint32_t kFollowedBatches = 6;
 constexpr std::uint32_t kMostMessages = 10'000;  // there is no cost beyond: it would take too long
 
