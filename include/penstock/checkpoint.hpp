@@ -194,6 +194,7 @@ struct CheckpointPlace {
 struct CheckpointEntry {
   std::uint64_t step = 0;
   std::uint64_t generation = 0;  ///< number of the job that saved it; 0: Penstock 0.1 did
+  std::uint64_t sequence = 0;    ///< number of the save in its job; for Penstock 0.1, of the attempt at this step
   bool fast = false;             ///< in the burst buffer
   bool drained = false;          ///< in the slow tier
   bool superseded = false;       ///< a newer checkpoint has its step or an earlier one

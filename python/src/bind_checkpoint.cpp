@@ -175,6 +175,7 @@ nb::dict row_of(const CheckpointEntry& entry) {
   nb::dict row;
   row["step"] = entry.step;
   row["generation"] = entry.generation;
+  row["sequence"] = entry.sequence;
   row["fast"] = entry.fast;
   row["drained"] = entry.drained;
   row["superseded"] = entry.superseded;

@@ -59,6 +59,7 @@ struct Place {
     CheckpointEntry entry;
     entry.step = version.step;
     entry.generation = version.generation;
+    entry.sequence = version.sequence;
     entry.fast = complete(fast, version);
     entry.drained = complete(slow, version);
     entry.superseded = !line.contains(version);
