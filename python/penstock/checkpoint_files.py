@@ -17,7 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -28,6 +28,11 @@ from penstock.checkpoint import Checkpointer
 from penstock.checkpoint_tree import array_leaves, bits_of, dtype_of, encode, is_numpys
 from penstock.error import Error
 from penstock.layout import Layout
+
+if TYPE_CHECKING:
+    from penstock.checkpoint_tree import Saved
+
+_npy: Any = np.lib.format
 
 #: Key of the metadata in a safetensors file, and with ".json" the name of the file beside .npy files.
 METADATA = "penstock"
@@ -68,10 +73,10 @@ class _Source:
 
     def __init__(self, checkpointer: Checkpointer, place: tuple[str, str, str], step: int | None) -> None:
         self._native, self._place = checkpointer._native, place
-        self.step, saved, text = self._native.inspect(step)
+        self.step, saved, text, metrics, _ = self._native.inspect(step)
         self._identity = self._found()
         content = json.loads(text)
-        self.metadata = json.dumps({"format": _FORMAT, "step": self.step, **content})
+        self.metadata = json.dumps({"format": _FORMAT, "step": self.step, "metrics": metrics, **content})
         self._layouts = {name: Layout(layout) for name, _, layout in saved}
         #: As they are exported, in the order of the tree.
         self.arrays: dict[str, _Array] = {}
@@ -109,13 +114,14 @@ class _Source:
         memory = {name: bits for name, _, _, bits in found[1]}
         for name in names:
             dtype, shape = self.arrays[name]
-            flat = memory.pop(name).view(np.uint8).view(dtype)
+            bits = memory.pop(name)
+            if bits is None:
+                raise Error(f"'{name}' has no memory", "internal")
+            flat = bits.view(dtype)
             if self._layouts[name].storage == "row":
                 yield name, flat.reshape(shape)
             else:
                 yield name, np.ascontiguousarray(flat.reshape(shape, order="F"))
-
-
 
 
 class _Found(NamedTuple):
@@ -140,7 +146,7 @@ def _safetensors_type(array: _Array) -> tuple[str, tuple[int, ...]]:
     return (known, array.shape) if known else ("U8", (*array.shape, array.dtype.itemsize))
 
 
-def _write_safetensors(to: BinaryIO, source: _Source, names: list[str], metadata: dict[str, str]) -> None:
+def _write_safetensors(to: IO[bytes], source: _Source, names: list[str], metadata: dict[str, str]) -> None:
     # The widest elements first: then each array begins at a multiple of its element's size, as the library does it.
     names = sorted(names, key=lambda name: (-source.arrays[name].dtype.itemsize, name))
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -156,7 +162,7 @@ def _write_safetensors(to: BinaryIO, source: _Source, names: list[str], metadata
         raise Error(f"names and plain values take {len(text):,} bytes; safetensors allows {_MAX_HEADER_BYTES:,}")
     to.write(struct.pack("<Q", len(text)) + text)
     for _, values in source.read(names):
-        to.write(memoryview(values.reshape(-1).view(np.uint8)))
+        to.write(values.reshape(-1).view(np.uint8).data)
 
 
 def _export_safetensors_file(path: Path, source: _Source, _: int) -> None:
@@ -240,7 +246,8 @@ def _read_safetensors_folder(path: Path) -> _Found:
             files = [path / str(name) for name in dict.fromkeys(places.values())]
         except (ValueError, TypeError, KeyError) as error:
             raise Error(f"{indices[0]} is no index of safetensors files", "corrupt", cause=str(error)) from None
-    metadata, arrays = None, {}
+    metadata: str | None = None
+    arrays: dict[str, NDArray[Any]] = {}
     for file in files:
         if file.parent != path or not file.is_file():
             raise Error(f"{indices[0]} names '{file}', which is not in {path}", "corrupt")
@@ -267,7 +274,7 @@ def _export_npz(path: Path, source: _Source, _: int) -> None:
         archive.writestr(f"{METADATA}.json", source.metadata)
         for name, values in source.read(list(source.arrays)):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, _as_numpy(values), allow_pickle=False)
+                _npy.write_array(member, _as_numpy(values), allow_pickle=False)
 
 
 def _read_npz(path: Path) -> _Found:
@@ -281,7 +288,7 @@ def _read_npz(path: Path) -> _Found:
                     if name == f"{METADATA}.json":
                         metadata = member.read().decode()
                     elif name.endswith(".npy"):
-                        arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+                        arrays[name.removesuffix(".npy")] = _npy.read_array(member, allow_pickle=False)
     except Error as error:
         raise Error(f"{path}: {error.message}", "corrupt") from None
     except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError) as error:
@@ -301,7 +308,7 @@ def _export_npy(path: Path, source: _Source, _: int) -> None:
         file = path / _npy_name(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(file, "xb") as to:
-            np.lib.format.write_array(to, _as_numpy(values), allow_pickle=False)
+            _npy.write_array(to, _as_numpy(values), allow_pickle=False)
     (path / f"{METADATA}.json").write_text(source.metadata, encoding="utf-8")
 
 
@@ -326,7 +333,7 @@ def _read_npy(path: Path) -> _Found:
 
 
 @contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[BinaryIO]:
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name once it is complete and durable."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as to:
         yield to.file
@@ -385,7 +392,11 @@ FOLDERS = {"safetensors": _export_safetensors_folder, "npy": _export_npy}
 
 
 def export(
-    place: tuple[str, str, str], output: Path, step: int | None = None, folder: str = "safetensors", shard_bytes: int = 5 << 30
+    place: tuple[str, str, str],
+    output: Path,
+    step: int | None = None,
+    folder: str = "safetensors",
+    shard_bytes: int = 5 << 30,
 ) -> Exported:
     """Write a checkpoint of `place` (url, burst buffer, run) to the new file or folder `output`.
 
@@ -396,7 +407,9 @@ def export(
     if os.path.lexists(output):
         raise _exists(output)
     if not output.parent.is_dir():
-        raise Error(f"the directory of the output '{output}' does not exist; make it, or give another name", "not_found")
+        raise Error(
+            f"the directory of the output '{output}' does not exist; make it, or give another name", "not_found"
+        )
     if shard_bytes < 1:
         raise Error(f"shard_bytes is {shard_bytes}; expected at least 1")
     _penstock.inspect_checkpoint(url, burst_buffer, run, step)  # makes no place that does not exist
@@ -440,7 +453,7 @@ def import_files(path: Path, place: tuple[str, str, str], step: int | None = Non
             content, arrays = _own(found)
     except Error as error:
         raise Error(f"{path}: {error.message}", error.code) from None
-    saved_step = content.pop("step", None)
+    saved_step, metrics = content.pop("step", None), content.pop("metrics", {})
     step = saved_step if step is None else step
     if step is None:
         raise Error(f"{path} says no step; give one (--step)")
@@ -448,19 +461,16 @@ def import_files(path: Path, place: tuple[str, str, str], step: int | None = Non
     with Checkpointer(url, burst_buffer or None, run=run or None) as checkpointer:
         if step in checkpointer.steps():
             raise Error(f"there is a checkpoint of step {step} at {url}; remove it, or give another step", "exists")
-        checkpointer._native.save(step, arrays, json.dumps(content)).wait("drained")
-    return Exported(step, len(arrays), sum(bits.nbytes for _, _, _, bits in arrays), [])
+        checkpointer._native.save(step, arrays, json.dumps(content), metrics).wait("drained")
+    return Exported(step, len(arrays), sum(bits.nbytes for _, _, _, bits in arrays if bits is not None), [])
 
 
-_Saved = list[tuple[str, str, Any, NDArray[Any]]]
-
-
-def _foreign(found: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], _Saved]:
-    arrays: list[Any] = []
+def _foreign(found: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], list[Saved]]:
+    arrays: list[Saved] = []
     return {"tree": encode(dict(found), "", arrays, 0)}, arrays
 
 
-def _own(found: _Found) -> tuple[dict[str, Any], _Saved]:
+def _own(found: _Found) -> tuple[dict[str, Any], list[Saved]]:
     """The metadata, checked against the arrays, and the arrays as they were saved."""
     try:
         content = json.loads(found.metadata or "")
@@ -469,6 +479,7 @@ def _own(found: _Found) -> tuple[dict[str, Any], _Saved]:
         leaves = list(array_leaves(content))
         if not isinstance(content["step"], int) or not all(isinstance(name, str) for name, _, _ in leaves):
             raise TypeError("wrong types")
+        content["metrics"] = {str(name): float(value) for name, value in content.get("metrics", {}).items()}
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         raise Error("what Penstock has stored beside the arrays was changed", "corrupt", cause=str(error)) from None
     names = [name for name, _, _ in leaves]
@@ -476,7 +487,7 @@ def _own(found: _Found) -> tuple[dict[str, Any], _Saved]:
     if different := set(names) ^ found.arrays.keys():
         missing = min(different)
         raise Error(f"'{missing}' is {'missing' if missing in names else 'no part of the checkpoint'}", "corrupt")
-    arrays: _Saved = []
+    arrays: list[Saved] = []
     for name, described, shape in leaves:
         dtype, values = dtype_of(described), found.arrays[name]
         if values.dtype != dtype:  # stored as bytes

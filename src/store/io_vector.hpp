@@ -36,8 +36,8 @@ class IoVector {
   std::uint64_t total_bytes() const { return total_bytes_; }
   bool done() const { return first_ == pieces_.size(); }
 
-  /// The remaining pieces, as many as one call can take, up to about `most_bytes`: Linux transfers at most 2 GiB minus a
-  /// page per call. Valid until the next call.
+  /// The remaining pieces, as many as one call can take, up to about `most_bytes`: Linux transfers at most 2 GiB minus
+  /// a page per call. Valid until the next call.
   std::span<const iovec> next(std::size_t most_bytes = std::size_t{1} << 30) {
     const std::span<const iovec> rest = std::span(pieces_).subspan(first_);
     if (!rest.empty() && rest[0].iov_len > most_bytes) {

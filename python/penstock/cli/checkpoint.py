@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ def _place(row: dict[str, Any]) -> str:
     return " and ".join(tier for tier, here in (("slow tier", row["drained"]), ("burst buffer", row["fast"])) if here)
 
 
+def _saved_at(row: dict[str, Any]) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["saved_at_s"])) if row["saved_at_s"] else "-"
+
+
 def _note(row: dict[str, Any]) -> str:
     return row["damage"] or ("superseded" if row["superseded"] else "")
 
@@ -43,7 +48,7 @@ def _note(row: dict[str, Any]) -> str:
 def list_all(url: str, burst_buffer: str, run: str, as_json: bool) -> None:
     """List the complete checkpoints at URL in the order of their saves; the last one is what restore() reads.
 
-    "Superseded" is one whose step a later save has gone back behind. It is restored by its step alone, or if no other is
+    With a column for each metric that they were saved with. "Superseded" is one whose step a later save has gone back behind. It is restored by its step alone, or if no other is
     intact.
 
     \b
@@ -61,11 +66,14 @@ def list_all(url: str, burst_buffer: str, run: str, as_json: bool) -> None:
     if not rows:
         click.echo("no complete checkpoint")
         return
+    metrics = sorted({name for row in rows for name in row["metrics"]})
     lines = [
-        [str(row["step"]), str(row["generation"]), str(row["ranks"]), f"{row['bytes']:,}", _place(row), _note(row)]
+        [str(row["step"]), str(row["generation"]), str(row["ranks"]), f"{row['bytes']:,}"]
+        + [f"{row['metrics'][name]:.6g}" if name in row["metrics"] else "-" for name in metrics]
+        + [_saved_at(row), _place(row), _note(row)]
         for row in rows
     ]
-    click.echo(aligned([["step", "job", "ranks", "bytes", "in", ""], *lines]))
+    click.echo(aligned([["step", "job", "ranks", "bytes", *metrics, "saved", "in", ""], *lines]))
 
 
 @checkpoint.command()
@@ -94,12 +102,23 @@ def inspect(url: str, burst_buffer: str, run: str, step: int | None, as_json: bo
             for name, array in info.arrays.items()
         }
         click.echo(
-            json.dumps({"url": url, "step": info.step, "bytes": info.nbytes, "arrays": arrays, "values": values})
+            json.dumps(
+                {
+                    "url": url,
+                    "step": info.step,
+                    "bytes": info.nbytes,
+                    "metrics": info.metrics,
+                    "saved_at_s": info.saved_at_s,
+                    "arrays": arrays,
+                    "values": values,
+                }
+            )
         )
         return
     click.echo(f"step {info.step}: {len(info.arrays):,} arrays, {info.nbytes:,} bytes")
     rows = [[name, array.dtype, str(array.shape), f"{array.nbytes:,}"] for name, array in info.arrays.items()]
     rows += [[name, "value", "", value] for name, value in values.items()]
+    rows += [[name, "metric", "", f"{value:.6g}"] for name, value in info.metrics.items()]
     if rows:
         click.echo(aligned([["name", "type", "shape", "bytes"], *rows]))
 
