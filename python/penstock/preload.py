@@ -146,9 +146,10 @@ def _link(name: Path, target: Path) -> None:
 
 def preloaded(mpi: Mpi, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment variables by which the loader finds Penstock's library, and beside it the program's own MPI: the
-    library may know another installation with the same ABI, and one process must not have two."""
+    library may know another installation with the same ABI, and one process must not have two. Libraries that were to be
+    preloaded stay between both: a tool that comes behind MPI would never be called."""
     before = environment.get("LD_PRELOAD", "")
-    parts = [str(library(mpi.abi))]
+    parts = [str(library(mpi.abi)), *([before] if before else [])]
     added: dict[str, str] = {}
     if mpi.path is not None:
         needed = _NEEDED.get(mpi.path.name)
@@ -159,7 +160,7 @@ def preloaded(mpi: Mpi, environment: Mapping[str, str] = os.environ) -> dict[str
             _link(folder / needed, mpi.path.resolve())
             paths = environment.get("LD_LIBRARY_PATH", "")
             added["LD_LIBRARY_PATH"] = f"{folder}{':' + paths if paths else ''}"
-    added["LD_PRELOAD"] = ":".join([*parts, *([before] if before else [])])
+    added["LD_PRELOAD"] = ":".join(parts)
     return added
 
 

@@ -200,8 +200,9 @@ void print_table(const Rows& rows) {
                " ABI, %s as the program asked)\n",
                served, native, level_name());
   if (verified > 0)
-    std::fprintf(stderr, "penstock: %" PRIu64 " results were compared with MPI's, %" PRIu64 " differed\n", verified,
-                 differed);
+    std::fprintf(stderr,
+                 "penstock: %" PRIu64 " calls were compared with MPI's, %" PRIu64 " results of their ranks differed\n",
+                 verified, differed);
   if (rows.empty()) return;
   std::fprintf(stderr, "%-20s %5s %-22s %10s %10s %10s %10s  %s\n", "communicator", "ranks", "operation", "Penstock",
                "s", "MPI", "s", "why MPI");
@@ -245,14 +246,16 @@ void write_json(const Rows& rows, const FileRows& files, const std::string& path
 }  // namespace
 
 void add_to_report(const Communicator& ended) {
-  if (ended.rank != 0) return;
   Rows rows;
   const std::string name = name_of(ended.handle);
   for (std::size_t kind = 0; kind < kCollectiveKinds; ++kind) {
     for (std::size_t form = 0; form < kForms; ++form) {
       const Tally& sums = ended.tallies[kind][form];
-      if (sums.served + sums.native == 0) continue;
-      rows[{name, ended.ranks, kind, form}] = {1, sums, sums.reason != nullptr ? sums.reason : ""};
+      const Key key{name, ended.ranks, kind, form};
+      if (ended.rank == 0 && sums.served + sums.native > 0)
+        rows[key] = {1, sums, sums.reason != nullptr ? sums.reason : ""};
+      else if (sums.differed > 0)  // what this rank received; the calls are rank 0's
+        rows[key].sums.differed = sums.differed;
     }
   }
   Kept& all = kept();

@@ -1,0 +1,67 @@
+"""`penstock run --verify` finds planted differences, and tools of MPI's profiling interface stay between it and MPI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from preload.launch import ALL, BUILD, MPIS, Done, mpiexec, program
+
+#: What verified.c calls, and how many of these calls the tool spoils.
+OPERATIONS = {
+    "allreduce": (4, 2),
+    "bcast": (2, 1),
+    "reduce": (2, 1),
+    "reduce_scatter_block": (2, 1),
+    "reduce_scatter": (2, 1),
+    "scan": (2, 1),
+    "exscan": (2, 1),
+    "gather": (2, 1),
+    "scatter": (2, 1),
+    "allgather": (2, 1),
+    "alltoall": (2, 1),
+    "alltoallv": (2, 1),
+}
+
+
+def with_tool(abi: str, ranks: int, report: Path, *options: str) -> Done:
+    """Run verified.c with wrong_results.c between it and MPI."""
+    tool = BUILD / f"tests/preload/libpreload_{abi}_tool_wrong_results.so"
+    words = ["env", f"LD_PRELOAD={tool}", "penstock", "run", "--mpi", abi, "--report", report, *options]
+    done = mpiexec(abi, ranks, *words, program(abi, "verified"), PENSTOCK_PRELOAD_AFTER="0")
+    if report.exists():
+        done.report = json.loads(report.read_text())
+    return done
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
+def test_planted_differences_are_found(abi: str, ranks: int, tmp_path: Path) -> None:
+    done = with_tool(abi, ranks, tmp_path / "report.json", "--verify")
+    assert done.status == 0, done.err
+    assert done.report is not None, done.err
+    found = {row["operation"]: (row["verified"], row["differed"]) for row in done.report["operations"]}
+    assert found == OPERATIONS
+    for operation in OPERATIONS:
+        assert f"rank 1 of {ranks}: the result of {operation} differs from MPI's" in done.err
+    assert "26 calls were compared with MPI's, 13 results of their ranks differed" in done.err
+    # The program goes on with what MPI gave: the tool has spoiled it.
+    assert done.out.startswith("off by ")
+    assert done.out.endswith(" and 1.0e-09\n")
+
+
+def test_without_verification_penstock_serves_them(tmp_path: Path) -> None:
+    done = with_tool("mpich", 3, tmp_path / "report.json")
+    assert done.status == 0, done.err
+    assert "differ" not in done.err
+    assert all(done.served(operation) == calls for operation, (calls, _) in OPERATIONS.items())
+    assert "e-09" not in done.out
+
+
+def test_a_tool_that_is_preloaded_serves_what_stays_mpis(tmp_path: Path) -> None:
+    tool = BUILD / "tests/preload/libpreload_mpich_tool_wrong_results.so"
+    words = ["env", f"LD_PRELOAD={tool}", "penstock", "run", "--report", tmp_path / "report.json"]
+    done = mpiexec("mpich", 2, *words, program("mpich", "verified"), PENSTOCK_PRELOAD_AFTER="1000")
+    assert done.status == 0, done.err
+    assert done.out.endswith(" and 1.0e-09\n")
