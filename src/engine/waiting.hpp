@@ -43,11 +43,14 @@ class Waiting {
     return Pause::sleep;
   }
   constexpr bool is_spinning() const { return polls_ < kSpins; }
-  /// The longest sleep if something must be polled. Each is longer than the one before. After it the thread polls once
-  /// and sleeps again: others may need the core.
+  /// The longest sleep if something must be polled. Each is longer than the one before. After it the thread polls twice
+  /// and sleeps again: others may need the core. Twice, since some transports report a message in the poll after the
+  /// one that has received it. Otherwise two ranks that answer each other would find each message one sleep late, and
+  /// since they wait for longer, sleep ever longer.
   constexpr std::chrono::nanoseconds nap() {
     const std::chrono::nanoseconds longest = kShortestNap * (1 << std::min(sleeps_, kDoublings));
     ++sleeps_;
+    polls_ = std::min(polls_, kSpins + kYields - kPollsPerNap);
     return std::min<std::chrono::nanoseconds>(longest, kLongestNap);
   }
 
@@ -56,6 +59,7 @@ class Waiting {
   static constexpr int kYields = 90;  // polls with yields before the thread sleeps
   static constexpr int kSpinsIfSlow = 4;
   static constexpr int kTransportSpins = 2;
+  static constexpr int kPollsPerNap = 2;
   static constexpr int kDoublings = 5;
   static constexpr std::chrono::microseconds kShortestNap{20};
   static constexpr std::chrono::microseconds kLongestNap{500};
