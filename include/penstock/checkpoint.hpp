@@ -62,11 +62,22 @@ class PENSTOCK_API CheckpointHandle {
   std::shared_ptr<checkpoint::Job> job_;
 };
 
+/// How good a checkpoint is, by name, such as "val_loss". Finite.
+using CheckpointMetrics = std::map<std::string, double>;
+
 struct CheckpointerOptions {
   std::string burst_buffer;  ///< URL of the fast tier, which may be local to each node; empty: none
   int keep = 0;              ///< how many of the newest checkpoints stay in the slow tier; 0: all
   /// With `keep`: multiples of this step stay, too, until the run goes back behind them. 0: none.
   std::uint64_t keep_every = 0;
+  /// With `keep`: so many checkpoints with the lowest, or highest, `best_metric` stay, too, until the run goes back
+  /// behind them. 0: none.
+  int keep_best = 0;
+  std::string best_metric;
+  bool best_is_highest = false;
+  /// With `keep`: checkpoints that were saved less than so many seconds before the newest stay, too. By the clocks at
+  /// the saves, which the manifests hold; a wrong clock never removes what another option keeps. 0: none.
+  double keep_younger_s = 0;
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;  ///< unit of checksums and of reads, a multiple of 64
   /// How many saves may be copied but not yet complete in the first tier: each takes memory for this rank's arrays.
   /// With 1, a save waits for the previous one; with 2, for the one before that, and so on. Equal on all ranks.
@@ -90,6 +101,8 @@ struct CheckpointInfo {
   std::uint64_t step = 0;
   std::vector<SavedArray> arrays;
   std::string metadata;
+  CheckpointMetrics metrics;
+  double saved_at_s = 0;  ///< seconds since 1970 by the clock of rank 0; 0: an older Penstock saved it
 };
 
 struct RestoreOptions {
@@ -136,10 +149,11 @@ class PENSTOCK_API Checkpointer {
   /// Copies the arrays and returns; everything else runs in the background. First waits until fewer than
   /// `staging_buffers` earlier checkpoints are incomplete in the first tier. An existing step is replaced once the new
   /// one is drained. A step below earlier ones supersedes them: the run has gone back. They stay until a drained
-  /// checkpoint reaches their steps, and with keep = 0 for ever. `metadata` is any text; rank 0's is saved. Collective.
-  /// Throws the Error of an invalid argument, or of an earlier failed checkpoint that no wait() has thrown; then no
-  /// rank saves this step. Ranks on which save() did not throw get the error from wait().
-  CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata = {});
+  /// checkpoint reaches their steps, and with keep = 0 for ever. `metadata` is any text; rank 0's is saved, and its
+  /// `metrics`. Collective. Throws the Error of an invalid argument, or of an earlier failed checkpoint that no wait()
+  /// has thrown; then no rank saves this step. Ranks on which save() did not throw get the error from wait().
+  CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata = {},
+                        const CheckpointMetrics& metrics = {});
 
   /// For a rank that cannot describe its arrays: fails the save on all ranks, and throws `error`. Collective with the
   /// other ranks' save().
@@ -194,11 +208,14 @@ struct CheckpointPlace {
 struct CheckpointEntry {
   std::uint64_t step = 0;
   std::uint64_t generation = 0;  ///< number of the job that saved it; 0: Penstock 0.1 did
+  std::uint64_t sequence = 0;    ///< number of the save in its job; for Penstock 0.1, of the attempt at this step
   bool fast = false;             ///< in the burst buffer
   bool drained = false;          ///< in the slow tier
   bool superseded = false;       ///< a newer checkpoint has its step or an earlier one
   int ranks = 0;                 ///< that saved it
   std::uint64_t size_bytes = 0;  ///< of its objects in one tier
+  CheckpointMetrics metrics;     ///< that it was saved with
+  double saved_at_s = 0;         ///< seconds since 1970; 0: unknown
   std::string damage;            ///< why the manifest cannot be read; `ranks` and `size_bytes` are then 0
 };
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import itertools
 import json
+import math
 import operator
 import sys
 import time
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from penstock import _penstock
 from penstock.checkpoint_tree import (
@@ -52,6 +53,8 @@ class CheckpointInfo(NamedTuple):
     arrays: dict[str, ArrayInfo]
     #: Dictionaries, lists and tuples as saved, with an ArrayInfo for each array; other containers are dictionaries.
     tree: Any
+    metrics: dict[str, float]  #: as given to ``save``
+    saved_at_s: float  #: seconds since 1970 by the clock of rank 0; 0 if an older Penstock saved it
 
 
 class CheckpointHandle:
@@ -111,6 +114,15 @@ class Checkpointer:
         is drained. One that was superseded is removed once a later save has reached its step.
     keep_every : int, optional
         With ``keep``: checkpoints whose step is a multiple of this stay, too.
+    keep_best : tuple of str and int, optional
+        With ``keep``: ``("val_loss", 3)`` keeps the 3 checkpoints that are best by this metric, too (see :meth:`save`), until
+        the run goes back behind them. Of equally good ones the newest.
+    best_mode : "min" or "max"
+        Whether the lowest or the highest metric is the best.
+    keep_younger_s : float, optional
+        With ``keep``: checkpoints saved less than so many seconds before the newest stay, too. The clock at each save counts,
+        which the checkpoint holds. If it was wrong or has gone back, more may stay; what the other rules keep is never
+        removed.
     comm : penstock.Comm or mpi4py.MPI.Intracomm, optional
         The ranks that save and restore together; it is duplicated. Default: mpi4py's COMM_WORLD if mpi4py.MPI is imported
         and has more than one rank, else this process alone.
@@ -138,6 +150,9 @@ class Checkpointer:
         comm: Any = None,
         *,
         keep_every: int | None = None,
+        keep_best: tuple[str, int] | None = None,
+        best_mode: Literal["min", "max"] = "min",
+        keep_younger_s: float | None = None,
         chunk_bytes: int = 1 << 20,
         undrained_max: int = 4,
         staging_buffers: int = 1,
@@ -147,6 +162,21 @@ class Checkpointer:
             raise Error(f"keep is {keep}; expected a number of checkpoints from 1 on, or None to keep all")
         if keep_every is not None and keep_every < 1:
             raise Error(f"keep_every is {keep_every}; expected a number of steps from 1 on, or None")
+        if keep_best is not None and not (
+            isinstance(keep_best, tuple)
+            and len(keep_best) == 2
+            and isinstance(keep_best[0], str)
+            and keep_best[0] != ""
+            and isinstance(keep_best[1], int)
+            and keep_best[1] >= 1
+        ):
+            raise Error(
+                f"keep_best is {keep_best!r}; expected a metric and a number from 1 on, such as ('val_loss', 3)"
+            )
+        if best_mode not in ("min", "max"):
+            raise Error(f"best_mode is {best_mode!r}; expected 'min' or 'max'")
+        if keep_younger_s is not None and not keep_younger_s > 0:
+            raise Error(f"keep_younger_s is {keep_younger_s}; expected seconds above 0, or None")
         if chunk_bytes < 0:
             raise Error(f"chunk_bytes is {chunk_bytes}; expected a multiple of 64 above 0")
         if run == "":
@@ -166,6 +196,10 @@ class Checkpointer:
             undrained_max,
             staging_buffers,
             run or "",
+            keep_best[1] if keep_best else 0,
+            keep_best[0] if keep_best else "",
+            best_mode == "max",
+            keep_younger_s or 0.0,
             core,
         )
         #: What the last :meth:`restore` skipped or repaired.
@@ -173,7 +207,9 @@ class Checkpointer:
         self._number = next(_numbers)
         _open.add(self)
 
-    def save(self, step: int, tree: Any, dataset: Any = None) -> CheckpointHandle:
+    def save(
+        self, step: int, tree: Any, dataset: Any = None, *, metrics: Mapping[str, float] | None = None
+    ) -> CheckpointHandle:
         """Save a tree of arrays, and optionally the position of a data loader. Returns once everything is copied.
 
         The caller may then change its arrays. The call first waits until fewer than ``staging_buffers`` earlier checkpoints
@@ -196,6 +232,9 @@ class Checkpointer:
         dataset : optional
             An object with ``state_dict()`` and ``load_state_dict()``, such as a :class:`penstock.Dataset`; or a state, such as
             :meth:`Dataset.merge_states` makes for ``prefetch(deterministic=False)``.
+        metrics : dict of str to float, optional
+            How good the checkpoint is, for ``keep_best`` and :meth:`inspect`: ``{"val_loss": 0.3}``. Rank 0's are saved.
+            One that is not finite is left out, so such a checkpoint is never among the best.
 
         Raises
         ------
@@ -219,11 +258,12 @@ class Checkpointer:
                     )
                 content["dataset"] = encode(state, "dataset:", arrays, self._rank)
             metadata = json.dumps(content, allow_nan=False)
+            numbers = _finite(metrics)
         except Exception as error:
             # The other ranks wait for this one in save.
             self._native.fail_save(step, str(error))
             raise
-        native = self._native.save(step, arrays, metadata)
+        native = self._native.save(step, arrays, metadata, numbers)
         return CheckpointHandle(native, time.perf_counter() - begin)
 
     @overload
@@ -424,10 +464,31 @@ class Checkpointer:
         self.close()
 
 
-def info_of(step: int, saved: list[tuple[str, str, _penstock.Layout]], metadata: str) -> CheckpointInfo:
+def _finite(metrics: Mapping[str, float] | None) -> dict[str, float]:
+    found = {}
+    for name, value in (metrics or {}).items():
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise Error(f"metrics['{name}'] is {value!r}; expected a number") from None
+        if not isinstance(name, str):
+            raise Error(f"metrics has the name {name!r}; expected strings")
+        if math.isfinite(number):
+            found[name] = number
+    return found
+
+
+def info_of(
+    step: int,
+    saved: list[tuple[str, str, _penstock.Layout]],
+    metadata: str,
+    metrics: dict[str, float],
+    saved_at_s: float,
+) -> CheckpointInfo:
     """What a manifest says, as the native functions give it."""
     tree, arrays = summary(json.loads(metadata)["tree"], {name: Layout(layout) for name, _, layout in saved})
-    return CheckpointInfo(step, sum(array.nbytes for array in arrays.values()), arrays, tree)
+    nbytes = sum(array.nbytes for array in arrays.values())
+    return CheckpointInfo(step, nbytes, arrays, tree, metrics, saved_at_s)
 
 
 @atexit.register

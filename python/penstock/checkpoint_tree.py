@@ -210,18 +210,23 @@ def _described(dtype: np.dtype[Any], path: str) -> str:
     """How the manifest calls a type: as NumPy does, but by name for those that NumPy does not know."""
     if dtype.hasobject or dtype.names is not None:
         raise Error(f"'{path}' has elements of {dtype}; expected numbers, booleans, dates or strings of fixed length")
+    return dtype.str if is_numpys(dtype) else dtype.name
+
+
+def is_numpys(dtype: np.dtype[Any]) -> bool:
+    """Whether NumPy itself knows the type: not bfloat16 and float8, which ml_dtypes adds."""
     try:
-        known = np.dtype(dtype.str) == dtype
+        return np.dtype(dtype.str) == dtype
     except TypeError:
-        known = False
-    return dtype.str if known else dtype.name
+        return False
 
 
 def _is_numpys(described: str) -> bool:
     return not described[:1].isalpha()
 
 
-def _dtype(described: str) -> np.dtype[Any]:
+def dtype_of(described: str) -> np.dtype[Any]:
+    """The element type that a manifest calls so."""
     if _is_numpys(described):
         return np.dtype(described)
     try:
@@ -292,6 +297,14 @@ def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from leaves(child, joined(path, key))
 
 
+def array_leaves(content: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...] | None]]:
+    """(name, described type, shape or None for that of the saved layout) of all arrays of a checkpoint's metadata."""
+    for key, prefix in (("tree", ""), ("dataset", "dataset:")):
+        for _, leaf in leaves(content[key], prefix) if key in content else ():
+            if (array := _array_of(leaf)) is not None:
+                yield array
+
+
 def summary(node: Any, layouts: Mapping[str, Layout]) -> tuple[Any, dict[str, ArrayInfo]]:
     """The tree of dictionaries and lists, with an ArrayInfo for each array; and these by name."""
     found: dict[str, ArrayInfo] = {}
@@ -311,7 +324,7 @@ def summary(node: Any, layouts: Mapping[str, Layout]) -> tuple[Any, dict[str, Ar
         name, described, shape = array
         layout = layouts[name]
         elements = math.prod(layout.shape if shape is None else shape)
-        size = np.dtype(described).itemsize if _is_numpys(described) else _dtype(described).itemsize
+        size = np.dtype(described).itemsize if _is_numpys(described) else dtype_of(described).itemsize
         info = ArrayInfo(_dtype_name(described), layout.shape if shape is None else shape, layout, elements * size)
         found[name] = info
         return info
@@ -515,7 +528,7 @@ class Restorer:
             return _decode_plain(node)
         name, described, shape = array
         _, layout, memory, wanted = self._arrays[name]
-        dtype = _dtype(described)
+        dtype = dtype_of(described)
         if isinstance(wanted, DistArray):
             if wanted.dtype != dtype:
                 raise Error(f"'{name}' was saved with elements of {dtype}, the DistArray to fill has {wanted.dtype}")
@@ -593,7 +606,7 @@ def _decode_plain(node: Any) -> Any:
     if kind == "bytes":
         return bytes.fromhex(value)
     if kind == "scalar":
-        return np.frombuffer(bytes.fromhex(value[1]), _dtype(value[0]))[0]
+        return np.frombuffer(bytes.fromhex(value[1]), dtype_of(value[0]))[0]
     raise Error(
         f"the checkpoint has a value of kind '{kind}', which this Penstock does not know; use a newer one",
         "unsupported",

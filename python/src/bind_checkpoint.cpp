@@ -10,6 +10,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -60,8 +61,13 @@ class PyCheckpointer {
  public:
   PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t keep_every,
                  std::uint64_t chunk_bytes, std::int64_t undrained_max, std::int64_t staging_buffers,
-                 const std::string& run, const Comm* comm) {
+                 const std::string& run, std::int64_t keep_best, const std::string& best_metric, bool best_is_highest,
+                 double keep_younger_s, const Comm* comm) {
     CheckpointerOptions options;
+    options.keep_best = static_cast<int>(std::clamp<std::int64_t>(keep_best, -1, 1 << 30));
+    options.best_metric = best_metric;
+    options.best_is_highest = best_is_highest;
+    options.keep_younger_s = keep_younger_s;
     options.run = run;
     options.burst_buffer = burst_buffer;
     options.keep = static_cast<int>(std::clamp<std::int64_t>(keep, -1, 1 << 30));
@@ -85,7 +91,8 @@ class PyCheckpointer {
   }
 
   /// Each of `arrays` is (name, dtype, layout, memory or None).
-  CheckpointHandle save(std::uint64_t step, const nb::list& arrays, const std::string& metadata) {
+  CheckpointHandle save(std::uint64_t step, const nb::list& arrays, const std::string& metadata,
+                        const CheckpointMetrics& metrics) {
     std::vector<ArrayView> views;
     std::vector<CheckpointArray> given;
     std::optional<Error> wrong;
@@ -103,7 +110,7 @@ class PyCheckpointer {
     Checkpointer& checkpointer = get();
     const nb::gil_scoped_release released;
     if (wrong) checkpointer.fail_save(step, *wrong);
-    return checkpointer.save(step, given, metadata);
+    return checkpointer.save(step, given, metadata, metrics);
   }
 
   void fail_save(std::uint64_t step, const std::string& message) {
@@ -156,7 +163,7 @@ class PyCheckpointer {
     return nb::make_tuple(restored->step, arrays, restored->metadata, restored->warnings);
   }
 
-  /// Returns (step, [(name, dtype, layout)], metadata).
+  /// Returns (step, [(name, dtype, layout)], metadata, metrics, seconds since 1970).
   nb::tuple inspect(std::optional<std::uint64_t> step) const {
     Checkpointer& checkpointer = get();
     CheckpointInfo info;
@@ -164,7 +171,7 @@ class PyCheckpointer {
       const nb::gil_scoped_release released;
       info = checkpointer.inspect(step);
     }
-    return nb::make_tuple(info.step, arrays_of(info), info.metadata);
+    return nb::make_tuple(info.step, arrays_of(info), info.metadata, info.metrics, info.saved_at_s);
   }
 
  private:
@@ -175,11 +182,14 @@ nb::dict row_of(const CheckpointEntry& entry) {
   nb::dict row;
   row["step"] = entry.step;
   row["generation"] = entry.generation;
+  row["sequence"] = entry.sequence;
   row["fast"] = entry.fast;
   row["drained"] = entry.drained;
   row["superseded"] = entry.superseded;
   row["ranks"] = entry.ranks;
   row["bytes"] = entry.size_bytes;
+  row["metrics"] = entry.metrics;
+  row["saved_at_s"] = entry.saved_at_s;
   row["damage"] = entry.damage;
   return row;
 }
@@ -212,11 +222,11 @@ void bind_maintenance(nb::module_& module) {
           const nb::gil_scoped_release released;
           info = inspect_checkpoint({url, burst_buffer, run}, step);
         }
-        return nb::make_tuple(info.step, arrays_of(info), info.metadata);
+        return nb::make_tuple(info.step, arrays_of(info), info.metadata, info.metrics, info.saved_at_s);
       },
       nb::arg("url"), nb::arg("burst_buffer"), nb::arg("run"), nb::arg("step").none(),
       nb::sig("def inspect_checkpoint(url: str, burst_buffer: str, run: str, step: int | None) -> "
-              "tuple[int, list[tuple[str, str, Layout]], str]"));
+              "tuple[int, list[tuple[str, str, Layout]], str, dict[str, float], float]"));
   module.def(
       "verify_checkpoints",
       [](const std::string& url, const std::string& burst_buffer, const std::string& run,
@@ -278,12 +288,13 @@ void bind_checkpoint(nb::module_& module) {
 
   nb::class_<PyCheckpointer>(module, "Checkpointer")
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
-                    std::int64_t, const std::string&, const Comm*>(),
+                    std::int64_t, const std::string&, std::int64_t, const std::string&, bool, double, const Comm*>(),
            nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("keep_every"), nb::arg("chunk_bytes"),
-           nb::arg("undrained_max"), nb::arg("staging_buffers"), nb::arg("run"), nb::arg("comm").none())
+           nb::arg("undrained_max"), nb::arg("staging_buffers"), nb::arg("run"), nb::arg("keep_best"),
+           nb::arg("best_metric"), nb::arg("best_is_highest"), nb::arg("keep_younger_s"), nb::arg("comm").none())
       .def("save", &PyCheckpointer::save,
            nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
-                   "numpy.typing.NDArray[typing.Any] | None]], metadata: str, /) -> "
+                   "numpy.typing.NDArray[typing.Any] | None]], metadata: str, metrics: dict[str, float], /) -> "
                    "CheckpointHandle"))
       .def("fail_save", &PyCheckpointer::fail_save)
       .def("restore", &PyCheckpointer::restore, nb::arg("step").none(), nb::arg("choose"),
@@ -293,7 +304,8 @@ void bind_checkpoint(nb::module_& module) {
                    "tuple[int, list[tuple[str, str, Layout, numpy.typing.NDArray[numpy.uint8] | None]], str, "
                    "list[str]] | None"))
       .def("inspect", &PyCheckpointer::inspect, nb::arg("step").none(),
-           nb::sig("def inspect(self, step: int | None) -> tuple[int, list[tuple[str, str, Layout]], str]"))
+           nb::sig("def inspect(self, step: int | None) -> "
+                   "tuple[int, list[tuple[str, str, Layout]], str, dict[str, float], float]"))
       .def("steps", [](const PyCheckpointer& self) { return self.get().steps(); })
       .def("latest", [](const PyCheckpointer& self) { return self.get().latest(); })
       .def("reserve",

@@ -23,6 +23,19 @@ void check(const CheckpointerOptions& options) {
   if (options.keep_every > 0 && options.keep == 0) {
     refuse("keep_every is " + std::to_string(options.keep_every) + " without keep, which keeps all; give keep, too");
   }
+  if (options.keep_best < 0) {
+    refuse("keep_best is " + std::to_string(options.keep_best) + "; expected 0 (none) or more");
+  }
+  if (options.keep_best > 0 && options.best_metric.empty()) {
+    refuse("keep_best is " + std::to_string(options.keep_best) + " without best_metric; name the metric");
+  }
+  if (!(options.keep_younger_s >= 0)) {
+    refuse("keep_younger_s is " + std::to_string(options.keep_younger_s) + "; expected 0 (none) or more");
+  }
+  if (options.keep == 0 && (options.keep_best > 0 || options.keep_younger_s > 0)) {
+    refuse(std::string(options.keep_best > 0 ? "keep_best" : "keep_younger_s") +
+           " is given without keep, which keeps all; give keep, too");
+  }
   if (options.chunk_bytes == 0 || options.chunk_bytes % checkpoint::kArrayAlignment != 0) {
     refuse("chunk_bytes is " + std::to_string(options.chunk_bytes) + "; expected a multiple of 64 above 0");
   }
@@ -98,12 +111,12 @@ Checkpointer::Checkpointer(std::string_view url, const CheckpointerOptions& opti
 Checkpointer::~Checkpointer() = default;
 
 CheckpointHandle Checkpointer::save(std::uint64_t step, const std::vector<CheckpointArray>& arrays,
-                                    std::string_view metadata) {
-  return {state_->relay, state_->saver->save(step, arrays, metadata)};
+                                    std::string_view metadata, const CheckpointMetrics& metrics) {
+  return {state_->relay, state_->saver->save(step, arrays, metadata, metrics)};
 }
 
 void Checkpointer::fail_save(std::uint64_t step, const Error& error) {
-  state_->saver->save(step, {}, {}, error);
+  state_->saver->save(step, {}, {}, {}, error);
   throw error;
 }
 

@@ -25,6 +25,8 @@ class Job {
   std::uint64_t step = 0;
   std::vector<ArraySpec> arrays;
   std::string metadata;
+  CheckpointMetrics metrics;
+  std::uint64_t saved_at_us = 0;
   ConstBytes staged;
   int buffer = 0;                ///< the staging buffer that holds it until it has settled in the first tier
   std::optional<Error> refused;  ///< why this rank cannot save; its arguments are invalid, for example

@@ -48,6 +48,8 @@ std::string manifest_of(const Job& job, std::vector<ObjectInfo> objects, std::ui
   manifest.chunk_bytes = chunk_bytes;
   manifest.arrays = job.arrays;
   manifest.metadata = job.metadata;
+  manifest.metrics = job.metrics;
+  manifest.saved_at_us = job.saved_at_us;
   manifest.offsets_bytes.resize(job.arrays.size());
   for (std::size_t r = 0; r < objects.size(); ++r) {
     const std::vector<std::uint64_t> offsets = object_offsets(job.arrays, static_cast<int>(r));
@@ -241,8 +243,9 @@ void Saver::retire_after(Peers& peers, const Job& job, bool drained) {
   Retirement retirement;
   retirement.saved = job.version();
   retirement.drained = drained;
-  retirement.keep = options_.keep;
-  retirement.keep_every = options_.keep_every;
+  retirement.rules = {options_.keep,        options_.keep_every,      options_.keep_best,
+                      options_.best_metric, options_.best_is_highest, options_.keep_younger_s};
+  retirement.rating = [this](const Version& version) { return rating_of(version); };
   for (const auto& other : jobs()) {
     if (other.get() != &job && !other->settled(CheckpointLevel::drained)) retirement.under_way.insert(other->version());
   }
@@ -250,6 +253,23 @@ void Saver::retire_after(Peers& peers, const Job& job, bool drained) {
     retire(peers, tiers_, retirement, [this](const std::string& text) { warn(text); });
   });
   if (failure) warn(failure->message());
+}
+
+/// From the manifest in the slow tier, which is read once. Nothing if it cannot be read. For one thread at a time: that
+/// of the slow tier.
+std::optional<Rating> Saver::rating_of(const Version& version) {
+  if (const auto known = ratings_.find(version); known != ratings_.end()) return known->second;
+  std::optional<Rating> found;
+  try_to([this](const std::string& text) { warn(text); }, "whether the checkpoint of " + describe(version) + " stays",
+         [&] {
+           const Manifest manifest = Manifest::parse(tiers_.slow->manifest(version));
+           found.emplace();
+           found->saved_at_us = manifest.saved_at_us;
+           const auto metric = manifest.metrics.find(options_.best_metric);
+           if (metric != manifest.metrics.end()) found->metric = metric->second;
+         });
+  if (found) ratings_.emplace(version, *found);
+  return found;
 }
 
 }  // namespace penstock::checkpoint

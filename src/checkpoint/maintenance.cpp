@@ -59,12 +59,15 @@ struct Place {
     CheckpointEntry entry;
     entry.step = version.step;
     entry.generation = version.generation;
+    entry.sequence = version.sequence;
     entry.fast = complete(fast, version);
     entry.drained = complete(slow, version);
     entry.superseded = !line.contains(version);
     try {
       const Manifest manifest = read_manifest(tiers, version);
       entry.ranks = manifest.ranks();
+      entry.metrics = manifest.metrics;
+      entry.saved_at_s = static_cast<double>(manifest.saved_at_us) / 1e6;
       for (const checkpoint::ObjectInfo& object : manifest.objects) entry.size_bytes += object.size_bytes;
     } catch (const Error& error) {
       entry.damage = error.message();

@@ -1,5 +1,8 @@
 #include "checkpoint/manifest.hpp"
 
+#include <locale>
+#include <sstream>
+
 #include "base/json.hpp"
 #include "penstock/error.hpp"
 
@@ -20,6 +23,23 @@ std::string list(const std::vector<Item>& items, const char* separator, Write wr
   std::string text = "[";
   for (std::size_t i = 0; i < items.size(); ++i) text += (i == 0 ? "" : separator) + write(items[i], i);
   return text + "]";
+}
+
+/// As text, which reads the same in any locale and gives the same number again.
+std::string to_text(double value) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text.precision(17);
+  text << value;
+  return text.str();
+}
+
+double from_text(const std::string& text) {
+  std::istringstream in(text);
+  in.imbue(std::locale::classic());
+  double value = 0;
+  if (!(in >> value) || !in.eof()) refuse("a metric is '" + text + "'; expected a number");
+  return value;
 }
 
 void check(const Manifest& manifest) {
@@ -84,6 +104,15 @@ std::string Manifest::serialize() const {
                    ", \"table\": " + json::quoted(to_hex(object.table)) +
                    (object.place_bytes == 0 ? "" : ", \"place_bytes\": " + std::to_string(object.place_bytes)) + "}";
           });
+  if (saved_at_us != 0) text += ",\n\"saved_at_us\": " + std::to_string(saved_at_us);
+  if (!metrics.empty()) {
+    std::string members;
+    for (const auto& [metric, value] : metrics) {
+      members += (members.empty() ? "" : ", ") + std::string("[") + json::quoted(metric) + ", " +
+                 json::quoted(to_text(value)) + "]";
+    }
+    text += ",\n\"metrics\": [" + members + "]";
+  }
   text += ",\n\"metadata\": " + json::quoted(metadata);
   const std::string checksum = to_hex(digest(text));
   return text + std::string(kChecksumField) + checksum + std::string(kEnd);
@@ -113,6 +142,13 @@ Manifest Manifest::parse(std::string_view text) {
   manifest.version.sequence = parsed.at(format > 1 ? "sequence" : "attempt").number();
   manifest.chunk_bytes = parsed.at("chunk_bytes").number();
   manifest.metadata = parsed.at("metadata").text();
+  if (parsed.has("saved_at_us")) manifest.saved_at_us = parsed.at("saved_at_us").number();
+  if (parsed.has("metrics")) {
+    for (const json::Value& metric : parsed.at("metrics").items()) {
+      if (metric.items().size() != 2) refuse("a metric is not a name and a number");
+      manifest.metrics[metric.items()[0].text()] = from_text(metric.items()[1].text());
+    }
+  }
   for (const json::Value& object : parsed.at("objects").items()) {
     manifest.objects.push_back({object.at("size_bytes").number(), object.at("data_bytes").number(),
                                 digest_from_hex(object.at("table").text()),

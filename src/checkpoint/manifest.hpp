@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,8 @@ struct Manifest {
   std::vector<std::vector<std::uint64_t>> offsets_bytes;  ///< [array][rank], in the rank's object
   std::vector<ObjectInfo> objects;                        ///< one per rank that saved
   std::string metadata;                                   ///< the caller's text
+  std::map<std::string, double> metrics;                  ///< of the caller; finite
+  std::uint64_t saved_at_us = 0;                          ///< since 1970, by the clock of rank 0; 0: unknown
 
   int ranks() const { return static_cast<int>(objects.size()); }
 

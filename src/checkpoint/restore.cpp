@@ -323,7 +323,11 @@ Manifest read_manifest(const Tiers& tiers, const Version& version) {
 }
 
 CheckpointInfo info_of(const Manifest& manifest) {
-  CheckpointInfo info{manifest.version.step, {}, manifest.metadata};
+  CheckpointInfo info;
+  info.step = manifest.version.step;
+  info.metadata = manifest.metadata;
+  info.metrics = manifest.metrics;
+  info.saved_at_s = static_cast<double>(manifest.saved_at_us) / 1e6;
   for (const ArraySpec& array : manifest.arrays) info.arrays.push_back({array.name, array.dtype, array.layout});
   return info;
 }

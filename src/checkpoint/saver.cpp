@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <set>
 
 #include "penstock/trace.hpp"
@@ -38,11 +39,15 @@ Saver::~Saver() {
 }
 
 std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<CheckpointArray>& arrays,
-                                 std::string_view metadata, const std::optional<Error>& wrong) {
+                                 std::string_view metadata, const CheckpointMetrics& metrics,
+                                 const std::optional<Error>& wrong) {
   const auto begin = std::chrono::steady_clock::now();
   const std::shared_ptr<Job> settled = settle_earlier();
   auto job = std::make_shared<Job>();
   job->step = step;
+  job->saved_at_us = static_cast<std::uint64_t>(std::max<std::int64_t>(
+      1, std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+             .count()));
   std::optional<Error> failure;
   if (settled) failure = undelivered(*settled);
   if (failure) {
@@ -54,6 +59,12 @@ std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<Checkpoin
       check(arrays);
       for (const CheckpointArray& array : arrays) job->arrays.push_back({array.name, array.dtype, array.layout});
       job->metadata = metadata;
+      for (const auto& [metric, value] : metrics) {
+        if (!std::isfinite(value)) {
+          throw Error(ErrorCode::invalid_argument, "the metric '" + metric + "' is not finite; leave it out");
+        }
+      }
+      job->metrics = metrics;
       stage(*job, arrays);
     });
     job->refused = failure;

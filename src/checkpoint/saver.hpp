@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,7 +39,7 @@ class Saver {
 
   /// `wrong`: the error of the caller's invalid arrays; it fails the save and is thrown.
   std::shared_ptr<Job> save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata,
-                            const std::optional<Error>& wrong = std::nullopt);
+                            const CheckpointMetrics& metrics = {}, const std::optional<Error>& wrong = std::nullopt);
   void finish();
   void reserve(std::uint64_t local_bytes);
 
@@ -65,6 +66,7 @@ class Saver {
   bool publish(Peers& peers, Tier& tier, Job& job, const Content& content, const Base& base, const Written& own,
                const std::string& what);
   void retire_after(Peers& peers, const Job& job, bool drained);
+  std::optional<Rating> rating_of(const Version& version);
 
   void warn(const std::string& text);
   std::vector<std::shared_ptr<Job>> jobs() const;
@@ -76,6 +78,7 @@ class Saver {
   std::deque<Staging> staging_;   // options_.staging_buffers
   Staging drain_memory_;          // used by the drainer thread
   std::uint64_t generation_ = 0;  // used by the writer thread; 0: not taken yet
+  std::map<Version, Rating> ratings_;
 
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Job>> jobs_;  // not closed, or with an undelivered error; and the newest ones

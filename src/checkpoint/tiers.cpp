@@ -26,25 +26,18 @@ std::set<Version> complete_up_to(const Version& last, const std::map<Version, Ho
   return complete;
 }
 
-std::vector<Version> slow_victims(const std::map<Version, Holding>& slow, const Retirement& retirement) {
-  const std::set<Version> complete = complete_up_to(retirement.saved, slow);
-  const std::set<Version> line = line_of(complete);
-  std::vector<Version> victims;
-  int kept = 0;
-  for (auto version = complete.rbegin(); version != complete.rend(); ++version) {
-    bool stays = true;
-    if (line.contains(*version)) {
-      const bool periodic = retirement.keep_every > 0 && version->step % retirement.keep_every == 0;
-      stays = retirement.keep == 0 || kept < retirement.keep || periodic;
-      ++kept;
-    } else if (version->step != retirement.saved.step) {
-      stays = retirement.keep == 0 || version->step > retirement.saved.step;
-    } else {
-      stays = false;
-    }
-    if (!stays) victims.push_back(*version);
+/// Of the line, those whose metric is among the best. Of two equal ones the newer.
+std::set<Version> best_of(const std::map<Version, Rating>& ratings, const KeepRules& rules) {
+  std::vector<std::pair<double, Version>> rated;
+  for (const auto& [version, rating] : ratings) {
+    if (rating.metric) rated.emplace_back(rules.best_is_highest ? -*rating.metric : *rating.metric, version);
   }
-  return victims;
+  std::sort(rated.begin(), rated.end(),
+            [](const auto& a, const auto& b) { return a.first != b.first ? a.first < b.first : a.second > b.second; });
+  if (rated.size() > static_cast<std::size_t>(rules.keep_best)) rated.resize(static_cast<std::size_t>(rules.keep_best));
+  std::set<Version> best;
+  for (const auto& [metric, version] : rated) best.insert(version);
+  return best;
 }
 
 std::vector<Version> fast_victims(const std::map<Version, Holding>& fast, const std::map<Version, Holding>& slow,
@@ -80,7 +73,11 @@ std::vector<Victim> remove_manifests(const Tiers& tiers, const Retirement& retir
     }
     if (!versions.empty()) try_to(warn, "freeing the space of removed checkpoints", [&] { tier.sweep(); });
   };
-  if (retirement.drained) remove_from(*tiers.slow, slow, slow_victims(slow, retirement));
+  if (retirement.drained) {
+    remove_from(
+        *tiers.slow, slow,
+        not_kept(complete_up_to(retirement.saved, slow), retirement.saved, retirement.rules, retirement.rating));
+  }
   if (tiers.fast) {
     const std::map<Version, Holding> fast = list_or_warn(*tiers.fast, warn);
     remove_from(*tiers.fast, fast, fast_victims(fast, slow, retirement));
@@ -89,6 +86,49 @@ std::vector<Victim> remove_manifests(const Tiers& tiers, const Retirement& retir
 }
 
 }  // namespace
+
+std::vector<Version> not_kept(const std::set<Version>& complete, const Version& saved, const KeepRules& rules,
+                              const Rate& rating) {
+  const std::set<Version> line = line_of(complete);
+  std::set<Version> unknown;
+  std::map<Version, Rating> ratings;
+  if (rules.keep > 0 && (rules.keep_best > 0 || rules.keep_younger_s > 0)) {
+    for (const Version& version : line) {
+      if (const std::optional<Rating> found = rating(version)) {
+        ratings.emplace(version, *found);
+      } else {
+        unknown.insert(version);
+      }
+    }
+  }
+  const std::set<Version> best = best_of(ratings, rules);
+  const auto is_young = [&](const Version& version) {
+    const auto its = ratings.find(version);
+    const auto newest = ratings.find(saved);
+    if (rules.keep_younger_s <= 0 || its == ratings.end() || newest == ratings.end()) return false;
+    // The clocks of two jobs may differ, and a clock may have gone back: then this one is "saved later", and stays.
+    const double age_s =
+        (static_cast<double>(newest->second.saved_at_us) - static_cast<double>(its->second.saved_at_us)) / 1e6;
+    return age_s < rules.keep_younger_s;
+  };
+  std::vector<Version> victims;
+  int kept = 0;
+  for (auto version = complete.rbegin(); version != complete.rend(); ++version) {
+    bool stays = true;
+    if (line.contains(*version)) {
+      const bool periodic = rules.keep_every > 0 && version->step % rules.keep_every == 0;
+      stays = rules.keep == 0 || kept < rules.keep || periodic || best.contains(*version) ||
+              unknown.contains(*version) || is_young(*version);
+      ++kept;
+    } else if (version->step != saved.step) {
+      stays = rules.keep == 0 || version->step > saved.step;
+    } else {
+      stays = false;
+    }
+    if (!stays) victims.push_back(*version);
+  }
+  return victims;
+}
 
 void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, const Warn& warn) {
   std::vector<Victim> victims;

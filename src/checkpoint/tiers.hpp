@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "checkpoint/keys.hpp"
 #include "checkpoint/peers.hpp"
@@ -22,17 +23,41 @@ struct Tiers {
   Tier& first() const { return fast ? *fast : *slow; }
 };
 
+/// Which old versions stay in the slow tier: those that at least one rule keeps. See CheckpointerOptions.
+struct KeepRules {
+  int keep = 0;  ///< 0: all stay
+  std::uint64_t keep_every = 0;
+  int keep_best = 0;
+  std::string best_metric = {};
+  bool best_is_highest = false;
+  double keep_younger_s = 0;
+};
+
+/// What the rules need to know of a version; its manifest says it.
+struct Rating {
+  std::uint64_t saved_at_us = 0;
+  std::optional<double> metric;
+};
+
+/// Nothing for a version whose manifest cannot be read; it stays.
+using Rate = std::function<std::optional<Rating>(const Version&)>;
+
+/// Those of the complete versions of a tier that no rule keeps, when `saved`, the newest of them, has become durable
+/// there.
+std::vector<Version> not_kept(const std::set<Version>& complete, const Version& saved, const KeepRules& rules,
+                              const Rate& rating);
+
 /// A version that has become durable, from which retire() derives what to remove.
 struct Retirement {
   Version saved;
-  bool drained = false;          ///< durable in the slow tier, not only in the burst buffer
-  int keep = 0;                  ///< how many of the newest steps to keep in the slow tier; 0: all
-  std::uint64_t keep_every = 0;  ///< multiples of this step stay, too; 0: none
-  std::set<Version> under_way;   ///< versions still to be drained; rank 0's counts
+  bool drained = false;  ///< durable in the slow tier, not only in the burst buffer
+  KeepRules rules;
+  Rate rating;                  ///< called on rank 0
+  std::set<Version> under_way;  ///< versions still to be drained; rank 0's counts
 };
 
 /// Removes old versions, none newer than `saved`. Slow tier, once `saved` is drained: older ones of its step; beyond
-/// the `keep` newest of the line, unless `keep_every` keeps them; and with a `keep`, those that were superseded and
+/// the `keep` newest of the line, unless another rule keeps them; and with a `keep`, those that were superseded and
 /// that the line has passed. Burst buffer: drained versions, and older ones of no later step; the newest stays. Later
 /// steps, which the run has gone back behind, stay until the line passes them. Rank 0 removes manifests first, then
 /// each rank the data. Collective. A failed removal is a warning.

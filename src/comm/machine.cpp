@@ -42,6 +42,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kShort = 8;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr int kRepeats = 3;
+// Other processes interrupt a rank for milliseconds. Of many short trials some are not interrupted.
+constexpr int kShortRepeats = 8;
+constexpr std::uint64_t kShortTrialBytes = 256 << 10;
 
 using plan::kMachineCounts;
 using plan::kMachineTimes;
@@ -101,6 +104,8 @@ struct Trial {
   std::vector<std::pair<int, int>> pairs;  ///< at the same time
   std::uint64_t bytes;
   int count;
+
+  int repeats() const { return bytes <= kShortTrialBytes ? kShortRepeats : kRepeats; }
 };
 
 Plan plan_of(const Trial& trial, int self, int size) {
@@ -132,9 +137,9 @@ std::vector<Trial> trials_of(const Parties& parties) {
   };
   if (!parties.between.empty()) {
     const std::vector<std::pair<int, int>> one = {parties.between[0]};
-    add(Trial::What::bounce, one, kShort, 20);
-    add(Trial::What::hand_over, one, kShort, 20);
-    add(Trial::What::burst, one, kShort, 20);
+    add(Trial::What::bounce, one, kShort, 4);
+    add(Trial::What::hand_over, one, kShort, 8);
+    add(Trial::What::burst, one, kShort, 8);
     for (std::uint64_t bytes = 1 << 10; bytes <= kMiB / 4; bytes *= 2) add(Trial::What::bounce, one, bytes, 4);
     add(Trial::What::bounce, one, kMiB, 2);
     add(Trial::What::bounce, one, 2 * kMiB, 2);
@@ -145,7 +150,7 @@ std::vector<Trial> trials_of(const Parties& parties) {
   }
   if (parties.beside >= 0) {
     const std::vector<std::pair<int, int>> beside = {{0, parties.beside}};
-    add(Trial::What::bounce, beside, kShort, 40);
+    add(Trial::What::bounce, beside, kShort, 8);
     for (const std::uint64_t bytes : {kMiB / 256, kMiB / 128, kMiB / 16, kMiB, 2 * kMiB})
       add(Trial::What::bounce, beside, bytes, 10);
   }
@@ -226,15 +231,15 @@ std::uint64_t eager_limit(const Found& found, const std::vector<std::pair<int, i
 void between_nodes(const Found& found, const Parties& parties, Machine::Network& network) {
   const std::vector<std::pair<int, int>> one = {parties.between[0]};
   const double hop = found.of(Trial::What::bounce, one, kShort);
-  const double longer = (found.of(Trial::What::bounce, one, 2 * kMiB) - found.of(Trial::What::bounce, one, kMiB));
-  network.process_seconds_per_byte = std::max(longer / static_cast<double>(kMiB), 1e-12);
+  const auto per_byte = [&](const std::vector<std::pair<int, int>>& pairs) {
+    return seconds_per_byte(found.of(Trial::What::bounce, pairs, kMiB), found.of(Trial::What::bounce, pairs, 2 * kMiB),
+                            kMiB);
+  };
+  network.process_seconds_per_byte = per_byte(one);
   network.seconds_per_byte = network.process_seconds_per_byte;
-  if (parties.between.size() > 1) {
-    const double all =
-        found.of(Trial::What::bounce, parties.between, 2 * kMiB) - found.of(Trial::What::bounce, parties.between, kMiB);
-    const double per_byte = all / static_cast<double>(kMiB * parties.between.size());
-    network.seconds_per_byte = std::clamp(per_byte, 1e-12, network.process_seconds_per_byte);
-  }
+  if (parties.between.size() > 1)
+    network.seconds_per_byte = std::min(per_byte(parties.between) / static_cast<double>(parties.between.size()),
+                                        network.process_seconds_per_byte);
   network.overhead_seconds = std::min(found.of(Trial::What::hand_over, one, kShort), hop / 3);
   network.gap_seconds = std::min(found.of(Trial::What::burst, one, kShort), hop / 3);
   network.latency_seconds = hop - 2 * network.overhead_seconds - network.gap_seconds;
@@ -297,7 +302,25 @@ std::string text_of(const std::string& path) {
   return std::move(text).str();
 }
 
-/// What machines have in common that have the same costs: processor, MPI, the kind of host and of team.
+/// The speeds of the host's network interfaces, so that hosts of one name on other networks have their own file.
+std::string network_speeds() {
+  std::set<std::string> speeds;
+  const auto add = [&](const std::filesystem::path& path) {
+    const std::string text = text_of(path.string());
+    const std::string speed = text.substr(0, text.find('\n'));
+    if (!speed.empty() && speed != "-1") speeds.insert(speed);
+  };
+  std::error_code ignored;
+  for (const auto& each : std::filesystem::directory_iterator("/sys/class/net", ignored)) add(each.path() / "speed");
+  for (const auto& device : std::filesystem::directory_iterator("/sys/class/infiniband", ignored))
+    for (const auto& port : std::filesystem::directory_iterator(device.path() / "ports", ignored))
+      add(port.path() / "rate");
+  std::string all;
+  for (const std::string& speed : speeds) all += (all.empty() ? "" : " and ") + speed;
+  return all;
+}
+
+/// What machines have in common that have the same costs: processor, network, MPI, the kind of host and of team.
 std::string key_of(const Facts& facts, const Parties& parties) {
   std::string processor;
   std::istringstream lines(text_of("/proc/cpuinfo"));
@@ -307,8 +330,8 @@ std::string key_of(const Facts& facts, const Parties& parties) {
   static_cast<void>(::gethostname(name.data(), name.size() - 1));
   std::string host(name.data());
   host.resize(host.find_last_not_of("0123456789") + 1);
-  return host + "," + processor + "," + std::to_string(engine::topology().cpus.size()) + " CPUs," + facts.mpi + "," +
-         std::to_string(parties.between.size()) + " pairs between nodes," +
+  return host + "," + processor + "," + std::to_string(engine::topology().cpus.size()) + " CPUs," + facts.mpi +
+         ",network " + network_speeds() + "," + std::to_string(parties.between.size()) + " pairs between nodes," +
          (parties.beside < 0 ? "one rank" : "ranks") + " per node,single copy " +
          (facts.team.single_copy ? "on" : "off");
 }
@@ -397,11 +420,17 @@ Remembered& remembered() {
 
 }  // namespace
 
+double seconds_per_byte(double once, double twice, std::uint64_t bytes) {
+  return std::max((twice - once) / static_cast<double>(bytes), twice / 2 / static_cast<double>(2 * bytes));
+}
+
 MeasuredMachine measured_machine(engine::Engine& engine, const Facts& facts, bool again) {
   const Team& team = facts.team;
   const Parties parties = parties_of(team);
   const std::vector<Trial> trials = trials_of(parties);
-  Operations operations(engine, 2 + kRepeats * static_cast<int>(trials.size()));
+  int runs = 0;
+  for (const Trial& trial : trials) runs += trial.repeats();
+  Operations operations(engine, 2 + runs);
   const bool decides = team.rank == 0;
   MeasuredMachine result;
   Told all;
@@ -434,8 +463,9 @@ MeasuredMachine measured_machine(engine::Engine& engine, const Facts& facts, boo
   std::vector<std::byte> input(2 * kMiB, std::byte{1});
   std::vector<std::byte> output(2 * kMiB);
   std::vector<double> seconds(trials.size(), std::numeric_limits<double>::max());
-  for (int repeat = 0; repeat < kRepeats; ++repeat)
+  for (int repeat = 0; repeat < kShortRepeats; ++repeat)
     for (std::size_t i = 0; i < trials.size(); ++i) {
+      if (repeat >= trials[i].repeats()) continue;
       const auto bytes = static_cast<std::size_t>(trials[i].bytes);
       const double each = operations.run(plan_of(trials[i], team.rank, team.size()), ConstBytes(input).first(bytes),
                                          Bytes(output).first(bytes), i);

@@ -115,11 +115,16 @@ void Executor::run(std::shared_ptr<const Plan> plan, const Bindings& bindings, c
     };
     if (the<FlagExchange>().run_fast_path(plan, bindings, arithmetic, signature, plans_, compute)) return;
   }
-  start(std::move(plan), bindings, arithmetic, signature)->wait();
+  start_run(std::move(plan), bindings, arithmetic, signature, Then::wait)->wait();
 }
 
 std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
                                      const Arithmetic& arithmetic, std::uint64_t signature) {
+  return start_run(std::move(plan), bindings, arithmetic, signature, Then::go_on);
+}
+
+std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
+                                         const Arithmetic& arithmetic, std::uint64_t signature, Then then) {
   if (Progress::in_forked_child()) OperationRun::throw_forked();
   std::unique_lock lock(mutex_);
   collect_dropped();
@@ -156,7 +161,9 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
   // If workers can make progress, the caller's time is not used for it.
   if (has_news || (!run->done() && !wants_thread && !(has_tasks && has_workers))) progress(Caller::application);
   if (run->done()) Progress::completed_in_start(*this);
-  if (active.load(std::memory_order_relaxed)) Progress::of_process().attention(*this);
+  // A thread that waits drives its engine itself, and asks for help with long steps. Tasks are for all threads at once.
+  const bool is_driven = then == Then::wait && !has_tasks && !run->done();
+  if (active.load(std::memory_order_relaxed) && !is_driven) Progress::of_process().attention(*this);
   return run;
 }
 
@@ -300,6 +307,7 @@ void Executor::update_active() {
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
   if (!has_remote) return;
   nap_ns.store(the<RemoteMessages>().nap_ns(), std::memory_order_relaxed);
+  transfer_until_ns.store(the<RemoteMessages>().transfer_until_ns(), std::memory_order_relaxed);
   polls_transport.store(the<RemoteMessages>().expects_messages(), std::memory_order_relaxed);
 }
 

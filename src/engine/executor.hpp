@@ -39,6 +39,10 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   void drop(Operation& operation) noexcept;
 
  private:
+  /// What the caller does after the start.
+  enum class Then : std::uint8_t { wait, go_on };
+  std::shared_ptr<Run> start_run(std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
+                                 const Arithmetic& arithmetic, std::uint64_t signature, Then then);
   void prepare(Operation& operation, std::shared_ptr<const Plan>&& plan);
   /// Runs the function. If it throws, all operations fail.
   template <typename Function>

@@ -9,31 +9,28 @@
 #include <chrono>
 
 #include "engine/pause.hpp"
+#include "engine/waiting.hpp"
 
 namespace penstock::engine {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr int kSpins = 10;   // polls before the thread yields its core
-constexpr int kYields = 90;  // polls with yields before the thread sleeps
-constexpr int kSpinsIfSlow = 4;
-constexpr int kTransportSpins = 2;
 constexpr milliseconds kLongestSleep{100};
 constexpr milliseconds kPoke{2};  // interval of Transport::poke in a waiting thread
-constexpr microseconds kShortestNap{20};
-constexpr microseconds kLongestNap{500};
 constexpr nanoseconds kPeerCheck = milliseconds(200);
 constexpr std::uint32_t kBusyRounds = 256;  // rounds of progress between two reads of the clock
 
 std::atomic<bool> forked{false};
 
-/// How long the pollable needs no poll; 0 if that is less than a nap takes.
-nanoseconds nap_if_slow(const Pollable& pollable) {
-  const nanoseconds nap(pollable.nap_ns.load(std::memory_order_relaxed));
-  return nap < kShortestNap ? nanoseconds(0) : nap;
+std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1); }
+
+Awaited awaited_of(const Pollable& pollable) {
+  const std::int64_t until_ns = pollable.transfer_until_ns.load(std::memory_order_relaxed);
+  return {.polls_transport = pollable.polls_transport.load(std::memory_order_relaxed),
+          .unpolled = nanoseconds(pollable.nap_ns.load(std::memory_order_relaxed)),
+          .is_transferring = until_ns != 0 && steady_ns() < until_ns};
 }
 
 }  // namespace
@@ -109,7 +106,7 @@ void Progress::release(std::vector<Pollable*>& acquired) {
   acquired.clear();
 }
 
-void Progress::sleep(const Sleeper& sleeper, int sleeps) {
+void Progress::sleep(const Sleeper& sleeper, nanoseconds nap) {
   const bool is_worker = sleeper.caller == Caller::progress_thread;
   std::array<Listening, kMaxListening + 1> listening;
   std::size_t count = 0;
@@ -142,9 +139,10 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
   }
   if (idle) {
     nanoseconds timeout = kLongestSleep;
-    if (polling) timeout = std::min<nanoseconds>(kShortestNap * (1 << std::min(sleeps, 5)), kLongestNap);
+    if (polling) timeout = nap;
     const auto shorten = [&](const Pollable& waited_for) {
-      if (const nanoseconds nap = nap_if_slow(waited_for); nap > nanoseconds(0)) timeout = std::min(timeout, nap);
+      if (const Awaited awaited = awaited_of(waited_for); Waiting::is_slow(awaited))
+        timeout = std::min(timeout, awaited.unpolled);
     };
     if (sleeper.home != nullptr) shorten(*sleeper.home);
     for (const Pollable* pollable : sleeper.acquired)
@@ -166,7 +164,7 @@ bool Progress::has_unpolled() {
 
 // Called by all threads that find nothing to do: waiting threads, test() and progress threads.
 void Progress::check_peers_if_due(Pollable& pollable, Caller caller) noexcept {
-  const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1);
+  const std::int64_t now = steady_ns();
   std::int64_t last = pollable.checked_ns.load(std::memory_order_relaxed);
   if (last != 0 && now - last < kPeerCheck.count()) return;
   // Only one of several threads does it.
@@ -207,32 +205,29 @@ void Progress::drive(Pollable& home) noexcept {
 void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexcept {
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
   thread_local std::vector<Pollable*> acquired;
-  int idle = 0;
-  int sleeps = 0;
+  Waiting waiting;
   while (!finished.load(std::memory_order_acquire)) {
     const std::uint64_t generation = generation_.load(std::memory_order_seq_cst);
     bool moved = progress_and_check(home, Caller::application);
     if (moved) {
-      idle = sleeps = 0;
+      waiting.moved();
       continue;
     }
-    const bool slow = nap_if_slow(home) > nanoseconds(0);
-    const int spins = slow                                                   ? kSpinsIfSlow
-                      : home.polls_transport.load(std::memory_order_relaxed) ? kTransportSpins
-                                                                             : kSpins;
-    if (++idle < spins) {
+    const Pause next = waiting.next(awaited_of(home));
+    if (next == Pause::spin) {
       pause();
       continue;
     }
     if (count_.load(std::memory_order_relaxed) > 1) acquire(acquired, Caller::application, &home);
     for (Pollable* pollable : acquired) moved |= progress_and_check(*pollable, Caller::application);
+    const auto transfers = [](const Pollable* pollable) { return awaited_of(*pollable).is_transferring; };
     if (moved) {
-      idle = sleeps = 0;
-    } else if (!slow && idle < kSpins + kYields) {
+      waiting.moved();
+    } else if (next == Pause::yield || std::ranges::any_of(acquired, transfers)) {
       ::sched_yield();
     } else {
       home.poke();
-      sleep({Caller::application, &home, acquired, finished, generation}, sleeps++);
+      sleep({Caller::application, &home, acquired, finished, generation}, waiting.nap());
       check_peers_if_due(home, Caller::application);
       for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::application);
     }
@@ -245,41 +240,39 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
 void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
   std::vector<Pollable*> acquired;
   std::uint64_t generation = 0;
-  int idle = kSpins;
-  int sleeps = 0;
+  Waiting waiting;
   while (!stop.load(std::memory_order_acquire)) {
     // Keeps its pollables while it spins, so that several threads do not contend for the lock.
     const std::uint64_t now = generation_.load(std::memory_order_seq_cst);
-    if (now != generation) {
-      idle = std::min(idle, kSpins);
-      sleeps = 0;
-    }
-    if (now != generation || idle >= kSpins) {
+    if (now != generation) waiting.renewed();
+    if (now != generation || !waiting.is_spinning()) {
       generation = now;
       release(acquired);
       acquire(acquired, Caller::progress_thread, nullptr);
     }
     bool moved = false;
-    bool all_waited_for = true;
-    bool all_slow = true;
+    Awaited awaited{.unpolled = nanoseconds::max()};
     for (Pollable* pollable : acquired) {
       // A waiting thread drives its own engine; two threads would contend for its lock.
-      const bool waited_for = pollable->waiters.load(std::memory_order_seq_cst) > 0;
-      moved |= waited_for ? pollable->help() : progress_and_check(*pollable, Caller::progress_thread);
-      all_waited_for &= waited_for;
-      all_slow &= waited_for || nap_if_slow(*pollable) > nanoseconds(0);
+      if (pollable->waiters.load(std::memory_order_seq_cst) > 0) {
+        moved |= pollable->help();
+        continue;
+      }
+      moved |= progress_and_check(*pollable, Caller::progress_thread);
+      const Awaited its = awaited_of(*pollable);
+      awaited.unpolled = std::min(awaited.unpolled, its.unpolled);
+      awaited.is_transferring |= its.is_transferring;
     }
     if (moved) {
-      idle = sleeps = 0;
-    } else if (++idle < (all_slow ? kSpinsIfSlow : kSpins)) {
-      pause();
-    } else if (!all_slow && idle < kSpins + kYields) {
-      ::sched_yield();
-    } else {
-      // Until something moves, it polls once and sleeps again: the ranks of the node may need the core.
-      sleep({Caller::progress_thread, nullptr, acquired, stop, generation}, sleeps++);
-      for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::progress_thread);
-      idle = kSpins + kYields;
+      waiting.moved();
+      continue;
+    }
+    switch (waiting.next(awaited)) {
+      case Pause::spin: pause(); break;
+      case Pause::yield: ::sched_yield(); break;
+      case Pause::sleep:
+        sleep({Caller::progress_thread, nullptr, acquired, stop, generation}, waiting.nap());
+        for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::progress_thread);
     }
   }
   release(acquired);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,8 @@ class Pollable {
   /// Only long messages are in flight: how long they need no poll, as measured. More polls would take time from threads
   /// that compute or move data. Otherwise 0.
   std::atomic<std::int64_t> nap_ns{0};
+  /// Steady clock: until then the long messages in flight should be on their way, as measured. 0: none is in flight.
+  std::atomic<std::int64_t> transfer_until_ns{0};
   std::atomic<bool> polls_transport{false};  ///< polling is a system call, so it is not repeated in a tight loop
   std::atomic<int> waiters{0};               ///< threads in wait_for() for it, which drive it
   std::atomic<int> users{0};                 ///< other threads inside of it; remove() waits for them
@@ -74,6 +77,7 @@ class Progress {
   /// Steps of the progress lane are ready while the caller is busy with another one.
   void help_wanted() noexcept {
     generation_.fetch_add(1, std::memory_order_seq_cst);
+    threads_.start();
     thread_attention_.ring();
   }
 
@@ -108,7 +112,8 @@ class Progress {
     const std::atomic<bool>& ended;  ///< the wait is over, or the thread must stop
     std::uint64_t generation;        ///< before `acquired` was filled
   };
-  void sleep(const Sleeper& sleeper, int sleeps);
+  /// At most `nap` long if something must be polled.
+  void sleep(const Sleeper& sleeper, std::chrono::nanoseconds nap);
   void ring_all() noexcept;
 
   std::mutex mutex_;

@@ -98,7 +98,8 @@ void RemoteMessages::post_now(Operation& operation, StepId step) {
                                    .step = step,
                                    .operation = &operation,
                                    .sequence = operation.sequence,
-                                   .posted_ns = is_long ? now_ns() : 0});
+                                   .posted_ns = is_long ? now_ns() : 0,
+                                   .long_bytes = is_long ? bytes : 0});
   const int tag = tag_of(operation, step);
   bool is_complete = false;
   try {
@@ -123,6 +124,7 @@ void RemoteMessages::post_now(Operation& operation, StepId step) {
   core_.hold(operation);
   if (!is_long) return;
   ++long_in_flight_;
+  transfer_time_.posted(now_ns(), bytes);
   if (sends) ++pair(what.peer).long_sends;
 }
 
@@ -190,6 +192,7 @@ bool RemoteMessages::progress(bool look_for_packets) {
   const std::uint64_t polled_ns = long_in_flight_ > 0 || !waiting_.empty() ? now_ns() : 0;
   window_.poll(polled_ns, long_in_flight_ > 0);
   core_.transport->poll(complete_);
+  if (long_in_flight_ > 0) window_.polled(now_ns() - polled_ns);
   bool moved = !complete_.empty();
   for (const Transport::Completion& completion : complete_) finish(completion);
   if (!ending_.empty()) moved |= end_failed();
@@ -208,7 +211,7 @@ bool RemoteMessages::progress(bool look_for_packets) {
 
 void RemoteMessages::finish(const Transport::Completion& completion) {
   InFlight done = remove(completion.token);
-  if (done.posted_ns != 0) finish_long(done.posted_ns, completion.bytes);
+  if (done.posted_ns != 0) finish_long(done, completion.bytes);
   switch (done.kind) {
     case Kind::send: return finish_send(done);
     case Kind::receive: return finish_receive(done, completion);
@@ -264,9 +267,10 @@ void RemoteMessages::finish_receive(const InFlight& done, const Transport::Compl
   core_.release(operation);
 }
 
-void RemoteMessages::finish_long(std::uint64_t posted_ns, std::uint64_t bytes) {
+void RemoteMessages::finish_long(const InFlight& done, std::uint64_t bytes) {
   --long_in_flight_;
-  window_.done(posted_ns, bytes);
+  transfer_time_.done(now_ns(), done.posted_ns, done.long_bytes);
+  window_.done(done.posted_ns, bytes);
 }
 
 void RemoteMessages::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {

@@ -15,6 +15,7 @@
 #include "engine/send_window.hpp"
 #include "engine/settlement.hpp"
 #include "engine/tag_split.hpp"
+#include "engine/transfer_time.hpp"
 
 namespace penstock::engine {
 
@@ -49,6 +50,8 @@ class RemoteMessages final : public Mechanism {
   bool close();
   /// While long messages are in flight: how long they need no poll, see SendWindow; else 0.
   std::int64_t nap_ns() const { return long_in_flight_ > 0 ? static_cast<std::int64_t>(window_.nap_ns()) : 0; }
+  /// Until then long messages should be on their way, see TransferTime; 0: none is in flight.
+  std::int64_t transfer_until_ns() const { return static_cast<std::int64_t>(transfer_time_.until_ns()); }
   bool expects_messages() const { return leaving_ > 0 || is_busy(); }
 
   bool poll() override;
@@ -73,6 +76,7 @@ class RemoteMessages final : public Mechanism {
     Operation* operation = nullptr;  ///< of a step; a packet's owner, or nullptr
     std::uint64_t sequence = 0;      ///< of the operation of a message
     std::uint64_t posted_ns = 0;     ///< of long messages
+    std::uint64_t long_bytes = 0;    ///< of long messages, as posted
     std::unique_ptr<std::byte[]> memory{};
   };
   struct Packet {
@@ -140,7 +144,7 @@ class RemoteMessages final : public Mechanism {
   void finish(const Transport::Completion& completion);
   void finish_send(const InFlight& done);
   void finish_receive(const InFlight& done, const Transport::Completion& completion);
-  void finish_long(std::uint64_t posted_ns, std::uint64_t bytes);
+  void finish_long(const InFlight& done, std::uint64_t bytes);
   void set_limits(Pair& of) const;
 
   bool flush();
@@ -201,6 +205,7 @@ class RemoteMessages final : public Mechanism {
   std::map<int, std::vector<SentMessage>> lists_;  ///< in part, by source
 
   SendWindow window_;  ///< long sends that a peer may have posted
+  TransferTime transfer_time_;
   std::size_t long_in_flight_ = 0;
   std::chrono::steady_clock::time_point looked_;  ///< while nothing was expected
 };

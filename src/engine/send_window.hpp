@@ -26,9 +26,11 @@ class SendWindow {
     return 3 + static_cast<std::uint32_t>(2 * delay_ns / interval_ns_) + grown_;
   }
   /// How long the transport may be left alone without a loss: the time in which the link sends as much as every
-  /// transport buffers. 0 if not known yet. By the best bandwidth of late: a worse one may be the result of sleeping.
+  /// transport buffers. By the best bandwidth of late: a worse one may be the result of sleeping. 0 if not known yet,
+  /// or if polls take much of that time: then it is the processor that moves the messages, not the link.
   std::uint64_t nap_ns() const {
-    return static_cast<std::uint64_t>(ns_per_byte_ * static_cast<double>(kNetwork.eager_bytes));
+    const double nap_ns = ns_per_byte_ * static_cast<double>(kNetwork.eager_bytes);
+    return poll_ns_ > kMostPolling * nap_ns ? 0 : static_cast<std::uint64_t>(nap_ns);
   }
 
   /// Before each poll. `in_flight`: whether messages that count are.
@@ -36,6 +38,12 @@ class SendWindow {
     if (in_flight && polled_ns_ != 0)
       delay_ns_ = std::max(static_cast<double>(now_ns - polled_ns_), delay_ns_ * (1 - 1.0 / kMemory));
     polled_ns_ = in_flight ? now_ns : 0;
+  }
+  /// After each poll while messages that count are in flight. The median of late counts: other processes may have had
+  /// the core.
+  void polled(std::uint64_t took_ns) {
+    const auto took = static_cast<double>(took_ns);
+    poll_ns_ = poll_ns_ == 0 ? took : poll_ns_ * (took > poll_ns_ ? 1 + kPollStep : 1 / (1 + kPollStep));
   }
   /// The poll has found that a message that counts has been sent or received. A poll may find several. Only those that
   /// were posted while others were on their way, or one poll later, show how long one takes: another one may have
@@ -82,7 +90,9 @@ class SendWindow {
     ns_per_byte_ = ns_per_byte_ == 0 ? now : std::min(now, ns_per_byte_ * (1 + 1.0 / kBandwidthMemory));
   }
 
-  static constexpr double kBandwidthMemory = 64;         ///< polls that measure, after which the best one is forgotten
+  static constexpr double kBandwidthMemory = 64;  ///< polls that measure, after which the best one is forgotten
+  static constexpr double kMostPolling = 0.2;     ///< share of a nap
+  static constexpr double kPollStep = 0.1;
   static constexpr double kMemory = 16;                  ///< polls after which a long delay is forgotten
   static constexpr double kKept = 0.75;                  ///< of what was measured before, at each poll that measures
   static constexpr std::uint32_t kUnmeasuredPolls = 64;  ///< without progress
@@ -95,6 +105,7 @@ class SendWindow {
   double count_ = 0;
   double bytes_ = 0;
   double ns_per_byte_ = 0;  ///< the best of late
+  double poll_ns_ = 0;      ///< the median of late
   bool is_timed_ = false;
   bool is_measured_ = false;
   std::uint64_t polled_ns_ = 0;

@@ -252,26 +252,16 @@ class MpiTransport final : public engine::Transport {
     Retired::of_process().look_now_and_then();
     if (requests_.empty()) return;
 #ifdef OPEN_MPI
-    // One call tests all requests. If ranks share cores, each call that finds nothing yields the core
-    // (mpi_yield_when_idle), and another process may keep it for milliseconds.
-    test_some(complete);
+    // One call tests several requests. If ranks share cores, each call that finds nothing yields the core
+    // (mpi_yield_when_idle), and another process may keep it for milliseconds. But MPI_Testsome looks for messages
+    // after it has looked at the requests, so it reports one a call late; MPI_Test looks at its request again.
+    if (requests_.size() > 1)
+      test_some(complete);
+    else
+      test_each(complete);
 #else
-    // One call per request: MPICH assigns an error of a call on several requests to no communicator, which ends the
-    // program.
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      int is_complete = 0;
-      MPI_Status status;
-      const int result = MPI_Test(&requests_[i], &is_complete, &status);
-      if (result != MPI_SUCCESS || is_complete != 0) {
-        end(entries_[i], status, result, complete);
-        continue;
-      }
-      requests_[kept] = requests_[i];
-      entries_[kept++] = entries_[i];
-    }
-    requests_.resize(kept);
-    entries_.resize(kept);
+    // MPICH assigns an error of a call on several requests to no communicator, which ends the program.
+    test_each(complete);
 #endif
     if (failure_) throw Error(*std::exchange(failure_, std::nullopt));
   }
@@ -372,6 +362,23 @@ class MpiTransport final : public engine::Transport {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (requests_[i] == MPI_REQUEST_NULL) continue;
+      requests_[kept] = requests_[i];
+      entries_[kept++] = entries_[i];
+    }
+    requests_.resize(kept);
+    entries_.resize(kept);
+  }
+
+  void test_each(std::vector<Completion>& complete) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      int is_complete = 0;
+      MPI_Status status;
+      const int result = MPI_Test(&requests_[i], &is_complete, &status);
+      if (result != MPI_SUCCESS || is_complete != 0) {
+        end(entries_[i], status, result, complete);
+        continue;
+      }
       requests_[kept] = requests_[i];
       entries_[kept++] = entries_[i];
     }

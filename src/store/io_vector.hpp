@@ -36,14 +36,17 @@ class IoVector {
   std::uint64_t total_bytes() const { return total_bytes_; }
   bool done() const { return first_ == pieces_.size(); }
 
-  /// The remaining pieces, as many as one call can take.
-  std::span<const iovec> next() {
-    // Linux transfers at most 2 GiB minus a page per call.
-    constexpr std::size_t kTransferBytes = std::size_t{1} << 30;
+  /// The remaining pieces, as many as one call can take, up to about `most_bytes`: Linux transfers at most 2 GiB minus
+  /// a page per call. Valid until the next call.
+  std::span<const iovec> next(std::size_t most_bytes = std::size_t{1} << 30) {
     const std::span<const iovec> rest = std::span(pieces_).subspan(first_);
+    if (!rest.empty() && rest[0].iov_len > most_bytes) {
+      part_ = {rest[0].iov_base, most_bytes};
+      return std::span(&part_, 1);
+    }
     std::size_t count = 0;
     std::size_t bytes = 0;
-    while (count < rest.size() && count < IOV_MAX && bytes < kTransferBytes) bytes += rest[count++].iov_len;
+    while (count < rest.size() && count < IOV_MAX && bytes < most_bytes) bytes += rest[count++].iov_len;
     return rest.first(count);
   }
 
@@ -63,6 +66,7 @@ class IoVector {
   static std::byte* end_of(const iovec& piece) { return static_cast<std::byte*>(piece.iov_base) + piece.iov_len; }
 
   std::vector<iovec> pieces_;
+  iovec part_{};
   std::size_t first_ = 0;
   std::uint64_t total_bytes_ = 0;
 };

@@ -13,6 +13,8 @@ namespace penstock::store {
 namespace {
 
 constexpr std::uint64_t kReservedBytes = 1 << 20;
+/// Bytes that the device is told to write while the next ones are copied into the page cache.
+constexpr std::size_t kWriteBehindBytes = 8 << 20;
 
 }  // namespace
 
@@ -37,7 +39,7 @@ NewFile::~NewFile() {
   if (!kept_) calls_.unlink(path_);
 }
 
-void NewFile::write(std::span<const ConstBytes> pieces) {
+void NewFile::write(std::span<const ConstBytes> pieces, bool durable) {
   IoVector rest;
   rest.reserve(pieces.size());
   for (const ConstBytes piece : pieces) rest.add(piece);
@@ -47,17 +49,23 @@ void NewFile::write(std::span<const ConstBytes> pieces) {
   if (total_bytes >= kReservedBytes && calls_.reserve(fd_, total_bytes) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
     fail_call("cannot write " + path_, errno);
   }
+  std::uint64_t offset_bytes = 0;
   while (!rest.done()) {
-    const std::span<const iovec> next = rest.next();
+    const std::span<const iovec> next = durable ? rest.next(kWriteBehindBytes) : rest.next();
     const ssize_t written = calls_.writev(fd_, next.data(), static_cast<int>(next.size()));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) fail_call("cannot write " + path_, written < 0 ? errno : ENOSPC);
     rest.advance(static_cast<std::size_t>(written));
+    // Otherwise a slow device is idle until all of it is copied. The last bytes are left to sync(). A hint: whatever it
+    // fails with, sync() reports.
+    if (durable && !rest.done()) calls_.start_writing(fd_, offset_bytes, static_cast<std::uint64_t>(written));
+    offset_bytes += static_cast<std::uint64_t>(written);
   }
   if (const std::uint64_t kept_bytes = status().size_bytes; kept_bytes != total_bytes) {
     throw Error(ErrorCode::io, path_ + ": wrote " + std::to_string(total_bytes) + " bytes, the file system kept " +
                                    std::to_string(kept_bytes));
   }
+  if (durable) sync();
 }
 
 void NewFile::sync() {

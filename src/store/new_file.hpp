@@ -26,10 +26,9 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  /// Writes the pieces, one after another. Returns when all of it is written, and verifies the length that the file
-  /// system reports.
-  void write(std::span<const ConstBytes> pieces);
-  void sync();
+  /// Writes the pieces, one after another. Returns when all of it is written, if `durable` to the device, and verifies
+  /// the length that the file system reports.
+  void write(std::span<const ConstBytes> pieces, bool durable);
   /// Throws what the file system reports. Some network file systems report errors of write() only here.
   void close();
   FileStatus status() const;
@@ -44,6 +43,8 @@ class NewFile {
   void keep() { kept_ = true; }
 
  private:
+  void sync();
+
   PosixCalls& calls_;
   const std::string path_;
   int fd_ = -1;

@@ -82,8 +82,7 @@ class PosixBackend final : public Backend {
     announce_unsynced();
     in_directory(parent(target), [&] {
       NewFile file(calls_, target);
-      file.write(pieces);
-      if (durable_) file.sync();
+      file.write(pieces, durable_);
       file.close();
       sync_directory(parent(target));
       file.keep();
@@ -254,8 +253,7 @@ class PosixBackend final : public Backend {
     make_directory(root_ + '/' + std::string(kTemporary));
     in_directory(parent(target), [&] {
       NewFile file(calls_, temporary_path());
-      file.write(pieces);
-      file.sync();
+      file.write(pieces, true);
       file.close();
       file.rename_to(target);
       forget_file(std::string(key));
@@ -449,8 +447,7 @@ class PosixBackend final : public Backend {
     make_directory(root_ + '/' + std::string(kTemporary));  // a copy of a store may lack it
     for (;;) {
       NewFile file(calls_, temporary_path());
-      file.write(pieces);
-      if (durable_) file.sync();
+      file.write(pieces, durable_);
       file.close();
       NewFile::Link result = NewFile::Link::vanished;
       in_directory(directory, [&] {

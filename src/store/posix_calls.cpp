@@ -58,6 +58,15 @@ ssize_t PosixCalls::preadv(int fd, const iovec* pieces, int count, std::uint64_t
 
 int PosixCalls::fdatasync(int fd) { return ::fdatasync(fd); }
 
+int PosixCalls::start_writing(int fd, std::uint64_t offset_bytes, std::uint64_t size_bytes) {
+#ifdef SYNC_FILE_RANGE_WRITE
+  return ::sync_file_range(fd, static_cast<off_t>(offset_bytes), static_cast<off_t>(size_bytes), SYNC_FILE_RANGE_WRITE);
+#else
+  static_cast<void>(fd), static_cast<void>(offset_bytes), static_cast<void>(size_bytes);
+  return 0;
+#endif
+}
+
 int PosixCalls::sync_directory(const std::string& path) { return open_and(::fsync, path); }
 
 int PosixCalls::sync_file_system(const std::string& path) { return open_and(::syncfs, path); }

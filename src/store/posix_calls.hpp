@@ -44,6 +44,9 @@ class PosixCalls {
   virtual ssize_t writev(int fd, const iovec* pieces, int count);
   virtual ssize_t preadv(int fd, const iovec* pieces, int count, std::uint64_t offset_bytes);
   virtual int fdatasync(int fd);
+  /// Begins to write a range of a file to the device, and waits for nothing. Not durable. Other systems than Linux may
+  /// do nothing.
+  virtual int start_writing(int fd, std::uint64_t offset_bytes, std::uint64_t size_bytes);
   virtual int sync_directory(const std::string& path);
   virtual int sync_file_system(const std::string& path);
   virtual int link(const std::string& from, const std::string& to);

@@ -259,6 +259,7 @@ def test_each_benchmark_runs(name, tmp_path):
         "redistribute": ["--orders", "200"],
         "store": ["--bytes", "256K", "--row-bytes", "1K,32K"],
         "ingest": ["--images", "32", "--directory", str(tmp_path)],
+        "checkpoint": ["--hdd", str(tmp_path), "--optane", str(tmp_path), "--state-mb", "1"],
     }
     done = bench(name, "--ranks", "2", "--mpi", mpi.name, "--json", *quick[name])
     assert done.returncode == 0, done.stderr

@@ -414,6 +414,47 @@ def test_periodic_ones_stay(urls):
 
 
 @both_forms
+def test_the_best_stay_and_any_later_job_decides_alike(urls):
+    losses = {1: 5, 2: 3, 3: 4, 4: float("nan"), 5: 9}
+    with ps.Checkpointer(**urls, keep=1, keep_best=("loss", 2)) as ck:
+        for step, loss in losses.items():
+            ck.save(step, {"a": np.full(10, step)}, metrics={"loss": loss, "accuracy": np.float32(0.5)})
+        ck.finish()
+        assert ck.steps() == [2, 3, 5]
+        assert not ck.warnings
+        info = ck.inspect(3)
+        assert info.metrics == {"loss": 4.0, "accuracy": 0.5}
+        assert abs(info.saved_at_s - time.time()) < 3600
+    # It knows the metrics from the checkpoints alone.
+    with ps.Checkpointer(**urls, keep=1, keep_best=("loss", 1), best_mode="max") as ck:
+        assert ck.restore()[0] == 5
+        ck.save(6, {"a": np.full(10, 6)}, metrics={"loss": 7})
+        ck.finish()
+        assert ck.steps() == [5, 6]
+    with ps.Checkpointer(**urls, keep=1, keep_younger_s=3600.0) as ck:
+        ck.save(7, {"a": np.full(10, 7)}).wait()
+        ck.finish()
+        assert ck.steps() == [5, 6, 7]
+
+
+def test_wrong_rules_and_metrics_are_told(urls):
+    for wrong, text in (
+        ({"keep_best": ("loss", 1)}, "keep_best is given without keep"),
+        ({"keep_younger_s": 5}, "keep_younger_s is given without keep"),
+        ({"keep": 1, "keep_best": ("loss", 0)}, "expected a metric and a number from 1 on"),
+        ({"keep": 1, "keep_best": "loss"}, "expected a metric and a number from 1 on"),
+        ({"keep": 1, "best_mode": "least"}, "expected 'min' or 'max'"),
+        ({"keep": 1, "keep_younger_s": -1}, "expected seconds above 0"),
+    ):
+        with pytest.raises(ps.Error, match=text):
+            ps.Checkpointer(**urls, **wrong)
+    with ps.Checkpointer(**urls) as ck:
+        with pytest.raises(ps.Error, match=r"metrics\['loss'\] is 'low'; expected a number"):
+            ck.save(1, {}, metrics={"loss": "low"})
+        assert ck.steps() == []
+
+
+@both_forms
 def test_after_a_rollback_the_newest_is_of_the_new_line(urls):
     def saved(step: int, run: int) -> dict:
         return {"a": np.full(10, step), "run": run}

@@ -68,6 +68,19 @@ def test_list_is_in_the_order_of_the_saves(saved, slow, fast):
     assert not any(row["fast"] for row in told("list", slow)["checkpoints"])
 
 
+def test_list_and_inspect_show_the_metrics(slow):
+    with ps.Checkpointer(slow) as ck:
+        ck.save(1, {"a": np.zeros(3)}, metrics={"val_loss": 0.125})
+        ck.save(2, {"a": np.zeros(3)})
+    first, second = told("list", slow)["checkpoints"]
+    assert (first["metrics"], second["metrics"]) == ({"val_loss": 0.125}, {})
+    assert first["saved_at_s"] <= second["saved_at_s"]
+    heading, one, two = invoke("list", slow).output.splitlines()
+    assert "val_loss" in heading and "0.125" in one and " - " in two
+    assert told("inspect", slow, "--step", "1")["metrics"] == {"val_loss": 0.125}
+    assert "metric" in invoke("inspect", slow, "--step", "1").output
+
+
 def test_a_place_that_does_not_exist_is_an_error_and_is_not_made(slow, tmp_path):
     for command in (["list"], ["inspect"], ["verify"], ["remove"]):
         result = invoke(*command, slow, *(["3"] if command == ["remove"] else []))

@@ -17,5 +17,6 @@ CASES = {
     "redistribute": "penstock.bench.redistribute",
     "ingest": "penstock.bench.ingest",
     "store": "penstock.bench.store",
+    "checkpoint": "penstock.bench.checkpoint",
     "torch": "penstock.bench.torch",
 }

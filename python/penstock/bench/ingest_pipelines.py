@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.bench import processes
+
 SIDE = 224  #: Rows and columns of a decoded image.
 
 
@@ -250,55 +252,17 @@ PIPELINES = {
 }
 
 
-def _processes() -> list[int]:
-    """This process and all below it."""
-    found = [os.getpid()]
-    for process in found:
-        for thread in _listed(f"/proc/{process}/task"):
-            text = _text(f"/proc/{process}/task/{thread}/children")
-            found += [int(word) for word in text.split()]
-    return found
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:  # it has ended
-        return []
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
-
-
-def _cpu_s() -> float:
-    """Processor time of all processes, also of those that have ended."""
-    ticks = 0
-    for process in _processes():
-        fields = _text(f"/proc/{process}/stat").rpartition(")")[2].split()
-        ticks += sum(int(word) for word in fields[11:15])  # utime, stime, cutime, cstime
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_bytes() -> int:
-    """Memory of all processes; what several share counts once (PSS)."""
-    kilobytes = 0
-    for process in _processes():
-        for line in _text(f"/proc/{process}/smaps_rollup").splitlines():
-            if line.startswith("Pss:"):
-                kilobytes += int(line.split()[1])
-    return kilobytes << 10
-
-
 def _run(begin_pass: Pass) -> dict[str, Any]:
-    cpu_s = _cpu_s()
+    cpu_s = processes.cpu_s()
     begin = time.perf_counter()
     images = sum(begin_pass())
     seconds = time.perf_counter() - begin
-    return {"images": images, "seconds": seconds, "cpu_s": _cpu_s() - cpu_s, "memory_bytes": _memory_bytes()}
+    return {
+        "images": images,
+        "seconds": seconds,
+        "cpu_s": processes.cpu_s() - cpu_s,
+        "memory_bytes": processes.memory_bytes(),
+    }
 
 
 def main() -> None:

@@ -1,13 +1,16 @@
-"""`penstock checkpoint`: list, inspect, diff, verify and remove checkpoints."""
+"""`penstock checkpoint`: list, inspect, diff, verify, export, import and remove checkpoints."""
 
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 import click
 
 from penstock import progress
+from penstock.cli.values import SIZE
 from penstock.text_table import columns as aligned
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -18,7 +21,7 @@ _BURST_BUFFER = click.option("--burst-buffer", default="", metavar="URL", help="
 
 @click.group()
 def checkpoint() -> None:
-    """Checkpoints of a place: list, inspect, diff, verify and remove.
+    """Checkpoints of a place: list, inspect, diff, verify, export, import and remove.
 
     URL is the slow tier: file:///a/directory or rados://pool/name. If the program saves with run=NAME, give --run NAME.
     Jobs may save and restore meanwhile.
@@ -27,6 +30,10 @@ def checkpoint() -> None:
 
 def _place(row: dict[str, Any]) -> str:
     return " and ".join(tier for tier, here in (("slow tier", row["drained"]), ("burst buffer", row["fast"])) if here)
+
+
+def _saved_at(row: dict[str, Any]) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["saved_at_s"])) if row["saved_at_s"] else "-"
 
 
 def _note(row: dict[str, Any]) -> str:
@@ -41,7 +48,7 @@ def _note(row: dict[str, Any]) -> str:
 def list_all(url: str, burst_buffer: str, run: str, as_json: bool) -> None:
     """List the complete checkpoints at URL in the order of their saves; the last one is what restore() reads.
 
-    "Superseded" is one whose step a later save has gone back behind. It is restored by its step alone, or if no other is
+    With a column for each metric that they were saved with. "Superseded" is one whose step a later save has gone back behind. It is restored by its step alone, or if no other is
     intact.
 
     \b
@@ -59,11 +66,14 @@ def list_all(url: str, burst_buffer: str, run: str, as_json: bool) -> None:
     if not rows:
         click.echo("no complete checkpoint")
         return
+    metrics = sorted({name for row in rows for name in row["metrics"]})
     lines = [
-        [str(row["step"]), str(row["generation"]), str(row["ranks"]), f"{row['bytes']:,}", _place(row), _note(row)]
+        [str(row["step"]), str(row["generation"]), str(row["ranks"]), f"{row['bytes']:,}"]
+        + [f"{row['metrics'][name]:.6g}" if name in row["metrics"] else "-" for name in metrics]
+        + [_saved_at(row), _place(row), _note(row)]
         for row in rows
     ]
-    click.echo(aligned([["step", "job", "ranks", "bytes", "in", ""], *lines]))
+    click.echo(aligned([["step", "job", "ranks", "bytes", *metrics, "saved", "in", ""], *lines]))
 
 
 @checkpoint.command()
@@ -92,12 +102,23 @@ def inspect(url: str, burst_buffer: str, run: str, step: int | None, as_json: bo
             for name, array in info.arrays.items()
         }
         click.echo(
-            json.dumps({"url": url, "step": info.step, "bytes": info.nbytes, "arrays": arrays, "values": values})
+            json.dumps(
+                {
+                    "url": url,
+                    "step": info.step,
+                    "bytes": info.nbytes,
+                    "metrics": info.metrics,
+                    "saved_at_s": info.saved_at_s,
+                    "arrays": arrays,
+                    "values": values,
+                }
+            )
         )
         return
     click.echo(f"step {info.step}: {len(info.arrays):,} arrays, {info.nbytes:,} bytes")
     rows = [[name, array.dtype, str(array.shape), f"{array.nbytes:,}"] for name, array in info.arrays.items()]
     rows += [[name, "value", "", value] for name, value in values.items()]
+    rows += [[name, "metric", "", f"{value:.6g}"] for name, value in info.metrics.items()]
     if rows:
         click.echo(aligned([["name", "type", "shape", "bytes"], *rows]))
 
@@ -179,6 +200,78 @@ def verify(url: str, burst_buffer: str, run: str, step: int | None, as_json: boo
         )
     if found:
         raise SystemExit(1)
+
+
+@checkpoint.command()
+@_URL
+@click.argument("output", type=click.Path(path_type=Path))
+@_RUN
+@_BURST_BUFFER
+@click.option("--step", type=click.IntRange(min=0), help="Default: the newest.")
+@click.option(
+    "--format",
+    "folder",
+    type=click.Choice(["safetensors", "npy"]),
+    default="safetensors",
+    show_default=True,
+    help="Of a folder: shards of safetensors with an index, or a .npy file for each array.",
+)
+@click.option("--shard-bytes", type=SIZE, default="5G", show_default=True, help="Size of a shard in a folder.")
+@_JSON
+def export(
+    url: str, output: Path, burst_buffer: str, run: str, step: int | None, folder: str, shard_bytes: int, as_json: bool
+) -> None:
+    """Write the newest checkpoint at URL to OUTPUT, for other libraries: NAME.safetensors, NAME.npz, or a folder.
+
+    Arrays have the names of their leaves. Containers, plain values and element types that the format does not know are
+    stored beside them, for `import`; arrays of such types are bytes with one more dimension. OUTPUT must not exist. Takes
+    memory for 256 MiB, or for the largest array.
+
+    \b
+    Examples:
+      penstock checkpoint export file:///scratch/run7 model.safetensors
+      penstock checkpoint export file:///scratch/run7 model --step 300 --shard-bytes 2G
+      penstock checkpoint export file:///scratch/store arrays --run llama --format npy
+    """
+    from penstock import checkpoint_files
+
+    with progress.working(f"exporting {url}"):
+        done = checkpoint_files.export((url, burst_buffer, run), output, step, folder, shard_bytes)
+    if as_json:
+        told = {"step": done.step, "arrays": done.arrays, "bytes": done.nbytes, "files": done.files}
+        click.echo(json.dumps({"url": url, "output": str(output), **told}))
+        return
+    files = len(done.files)
+    click.echo(f"step {done.step}: {done.arrays:,} arrays, {done.nbytes:,} bytes in {files:,} file{'s' * (files != 1)}")
+
+
+@checkpoint.command(name="import")
+@click.argument("files", type=click.Path(exists=True, path_type=Path))
+@_URL
+@_RUN
+@_BURST_BUFFER
+@click.option("--step", type=click.IntRange(min=0), help="Default: that of the export.")
+@_JSON
+def import_files(files: Path, url: str, burst_buffer: str, run: str, step: int | None, as_json: bool) -> None:
+    """Save what FILES hold as a checkpoint at URL: a .safetensors or .npz file, or a folder of .safetensors or .npy files.
+
+    What `export` wrote is restored as it was saved. Other files give a dictionary of their arrays, and need --step. The
+    checkpoint is the newest then, as if a job had saved it: another job that still saves to URL fails with "fenced". Takes
+    memory for all arrays, and for those of a .npz file twice.
+
+    \b
+    Examples:
+      penstock checkpoint import model.safetensors file:///scratch/run8 --step 0
+      penstock checkpoint import model file:///scratch/store --run llama
+    """
+    from penstock import checkpoint_files
+
+    with progress.working(f"importing {files}"):
+        done = checkpoint_files.import_files(files, (url, burst_buffer, run), step)
+    if as_json:
+        click.echo(json.dumps({"url": url, "step": done.step, "arrays": done.arrays, "bytes": done.nbytes}))
+    else:
+        click.echo(f"step {done.step}: {done.arrays:,} arrays, {done.nbytes:,} bytes")
 
 
 @checkpoint.command()

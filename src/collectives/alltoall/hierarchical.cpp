@@ -74,27 +74,36 @@ Plan alltoall_hierarchical(const Team& team, const Collective& collective) {
     };
     sequence.copy(up, row(collected, 0));
     for (std::size_t i = 1; i < local.size(); ++i) sequence.recv(row(collected, i), local[i], kUpTag);
-    std::uint64_t before_bytes = 0;  // offset in a row of the blocks for (and from) the node
+    std::vector<std::uint64_t> before_bytes;  // offset in a row of the blocks for (and from) each node
+    at_bytes = 0;
     for (std::size_t node = 0; node < nodes.size(); ++node) {
-      if (node == own_node) continue;
+      before_bytes.push_back(at_bytes);
+      if (node != own_node) at_bytes += nodes[node].size() * bytes;
+    }
+    // Each leader begins with the node after its own: if all began with the first node, they would wait for its link.
+    for (std::size_t step = 1; step < nodes.size(); ++step) {
+      const std::size_t node = (own_node + step) % nodes.size();
       const std::uint64_t part_bytes = nodes[node].size() * bytes;
       const Region out = sequence.scratch(part_bytes * local.size());
-      const Region in = sequence.scratch(part_bytes * local.size());
       pieces.clear();
       for (std::size_t i = 0; i < local.size(); ++i)
-        pieces.push_back({{row(collected, i).offset_bytes + before_bytes, part_bytes, Buffer::scratch},
+        pieces.push_back({{row(collected, i).offset_bytes + before_bytes[node], part_bytes, Buffer::scratch},
                           {out.offset_bytes + i * part_bytes, part_bytes, Buffer::scratch}});
       sequence.move(pieces, element_bytes);
       sequence.send(out, nodes[node].front(), kAlltoallBetweenTag);
+    }
+    for (std::size_t step = 1; step < nodes.size(); ++step) {
+      const std::size_t node = (own_node + nodes.size() - step) % nodes.size();
+      const Region in = sequence.scratch(nodes[node].size() * bytes * local.size());
       sequence.recv(in, nodes[node].front(), kAlltoallBetweenTag);
       // Received blocks are ordered [sender][receiver].
       pieces.clear();
       for (std::size_t sender = 0; sender < nodes[node].size(); ++sender)
         for (std::size_t i = 0; i < local.size(); ++i)
-          pieces.push_back({{in.offset_bytes + (sender * local.size() + i) * bytes, bytes, Buffer::scratch},
-                            {row(dealt, i).offset_bytes + before_bytes + sender * bytes, bytes, Buffer::scratch}});
+          pieces.push_back(
+              {{in.offset_bytes + (sender * local.size() + i) * bytes, bytes, Buffer::scratch},
+               {row(dealt, i).offset_bytes + before_bytes[node] + sender * bytes, bytes, Buffer::scratch}});
       sequence.move(pieces, element_bytes);
-      before_bytes += part_bytes;
     }
     for (std::size_t i = 1; i < local.size(); ++i) sequence.send(row(dealt, i), local[i], kAlltoallDownTag);
     down = row(dealt, 0);

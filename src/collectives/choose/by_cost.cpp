@@ -19,18 +19,30 @@ namespace {
 
 constexpr double kGain = 0.9;                // costs are exact to a tenth
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
+constexpr int kMostBruckRanks = 1024;        // planning its exchange takes longer than others'
 
 bool has_choice(CollectiveKind kind) {
   return kind == CollectiveKind::bcast || kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
-         kind == CollectiveKind::allgather;
+         kind == CollectiveKind::allgather || kind == CollectiveKind::alltoall ||
+         kind == CollectiveKind::reduce_scatter_block;
 }
 
-/// Compositions over two levels. What algorithms among all ranks of many nodes cost takes too long to find; of
-/// allgather there are no others.
-bool is_candidate(const Algorithm& row) {
+/// Compositions over two levels. What algorithms among all ranks of many nodes cost takes too long to find, but for
+/// operations whose rounds are alike.
+bool is_candidate(const Algorithm& row, int ranks) {
+  if (row.kind == CollectiveKind::reduce_scatter_block) return row.name != "pairwise";
+  if (row.kind == CollectiveKind::alltoall) return row.name != "bruck" || ranks <= kMostBruckRanks;
   return row.kind == CollectiveKind::allgather || collectives::levels_row(row.name) != nullptr ||
          row.name.starts_with("leader_") || row.name == "multi_leader";
 }
+
+/// How many ranks its nodes have.
+struct NodeSizes {
+  int nodes;
+  int ranks;
+  int smallest;
+  int largest;
+};
 
 /// The class of a length: its highest bit and the next two.
 std::uint64_t class_of(std::uint64_t bytes) {
@@ -51,14 +63,26 @@ std::string microseconds(double seconds) {
 
 /// What a row takes at least, from messages that wait for each other and from what one link carries. It only saves the
 /// cost of rows that cannot win.
-double least_seconds(const Algorithm& row, int nodes, double bytes, const Machine& machine) {
+double least_seconds(const Algorithm& row, const NodeSizes& sizes, double bytes, const Machine& machine) {
   const Machine::Network& network = machine.network;
   const double hop = network.latency_seconds + 2 * network.overhead_seconds + network.gap_seconds;
   const double all = bytes * network.seconds_per_byte;
+  const int nodes = sizes.nodes;
   const double others = nodes - 1;
   const double rounds = std::bit_width(static_cast<unsigned>(nodes)) - 1;
+  const double ranks_elsewhere = sizes.ranks - sizes.largest;
   const bool is_both = row.kind == CollectiveKind::allreduce;
   if (row.kind == CollectiveKind::allgather) return others * all;
+  if (row.kind == CollectiveKind::alltoall) {
+    const double on_link = sizes.smallest * ranks_elsewhere * all;
+    if (row.name == "bruck") return rounds * std::max(hop, sizes.smallest * sizes.ranks / 2.0 * all);
+    if (row.name == "pairwise") return std::max(2 * ranks_elsewhere * network.overhead_seconds, on_link);
+    return std::max(hop, on_link);
+  }
+  if (row.kind == CollectiveKind::reduce_scatter_block) {
+    const double in_rounds = row.name == "ring" ? others : row.name == "recursive_halving" ? rounds : 1;
+    return std::max(in_rounds * hop, ranks_elsewhere * all);
+  }
   if (row.name == "leader_chain") return std::max(others * hop, all);
   if (row.name == "leader_ring" || row.name == "multi_leader")
     return std::max(2 * others * hop, 2 * all * others / nodes);
@@ -89,15 +113,19 @@ struct ChoiceByCost::Memory {
     }
   };
 
-  Memory(const Team& given, const Machine& known) : team(given), machine(known), nodes(collectives::node_count(given)) {
+  Memory(const Team& given, const Machine& known) : team(given), machine(known) {
     team.rank = 0;
     team.by_cost = nullptr;
     team.tuning = nullptr;
-    std::vector<std::int32_t> sizes(static_cast<std::size_t>(nodes));
-    for (const std::int32_t node : team.node_of_rank) ++sizes[static_cast<std::size_t>(node)];
+    std::vector<std::int32_t> ranks(static_cast<std::size_t>(collectives::node_count(team)));
+    for (const std::int32_t node : team.node_of_rank) ++ranks[static_cast<std::size_t>(node)];
+    sizes = {.nodes = static_cast<int>(ranks.size()),
+             .ranks = team.size(),
+             .smallest = *std::ranges::min_element(ranks),
+             .largest = *std::ranges::max_element(ranks)};
     std::unordered_map<std::int32_t, std::int32_t> first;  // rank on a node of this size
     for (std::int32_t rank = 0; rank < team.size(); ++rank) {
-      const std::int32_t size = sizes[static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(rank)])];
+      const std::int32_t size = ranks[static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(rank)])];
       root_alike.push_back(first.try_emplace(size, rank).first->second);
     }
   }
@@ -106,7 +134,7 @@ struct ChoiceByCost::Memory {
 
   Team team;
   Machine machine;
-  int nodes;
+  NodeSizes sizes{};
   std::vector<std::int32_t> root_alike;  // by root: the one that stands for it
   mutable std::mutex mutex{};
   mutable std::unordered_map<Key, std::shared_ptr<const Chosen>, Hash> chosen{};
@@ -121,8 +149,9 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   std::vector<std::pair<double, const Algorithm*>> rows;
   const auto bytes = static_cast<double>(collective.count * collective.item_bytes());
   for (const Algorithm& row : algorithms())
-    if (row.kind == collective.kind && &row != known && is_candidate(row) && collectives::fits(row, team, collective))
-      rows.emplace_back(least_seconds(row, nodes, bytes, machine), &row);
+    if (row.kind == collective.kind && &row != known && is_candidate(row, sizes.ranks) &&
+        collectives::fits(row, team, collective))
+      rows.emplace_back(least_seconds(row, sizes, bytes, machine), &row);
   std::ranges::stable_sort(rows, {}, [](const auto& each) { return each.first; });
   std::vector<Candidate> candidates{{known, *threshold_seconds}};
   double best = *threshold_seconds * kGain;
@@ -150,7 +179,7 @@ ChoiceByCost::~ChoiceByCost() = default;
 const Machine& ChoiceByCost::machine() const noexcept { return memory_->machine; }
 
 std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective& collective) const {
-  if (memory_->nodes < 2 || memory_->team.progress_cores > 0 || !has_choice(collective.kind) ||
+  if (memory_->sizes.nodes < 2 || memory_->team.progress_cores > 0 || !has_choice(collective.kind) ||
       collective.split != Collective::kAutomatic || collective.radix != 2 || collective.segment_bytes != 0 ||
       !collective.commutative || collectives::fixes_order(collective) || collective.count == 0)
     return nullptr;

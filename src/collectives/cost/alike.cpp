@@ -1,6 +1,7 @@
 // The costs of algorithms in which all nodes do the same: the plans of one node are simulated, which sends to itself.
 #include <algorithm>
 #include <bit>
+#include <concepts>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -10,13 +11,19 @@
 #include "collectives/parts/group.hpp"
 #include "plan/alike_nodes.hpp"
 #include "plan/eager.hpp"
+#include "plan/prices.hpp"
 
 namespace penstock::collectives::cost {
 namespace {
 
 // Steps of all ranks together that are simulated one by one.
-constexpr std::size_t kFewSteps = 1500;
+constexpr std::size_t kFewSteps = 320;
 constexpr std::size_t kManySteps = 10'000;  // if there is no other way
+// Nodes of alike rounds that are simulated: more than exchange with a rank at the same time.
+constexpr int kMoreNodes = 16;
+constexpr int kFewerNodes = 12;
+// Blocks of all ranks together beyond which planners cut longer pieces, so that the length of plans stays bounded.
+constexpr std::uint64_t kMostCutBytes = 512 * plan::kEagerBytes;
 
 const Algorithm& row_of(const Call& call) {
   for (const Algorithm& row : algorithms())
@@ -53,6 +60,20 @@ bool are_equal(std::span<const std::vector<int>> nodes) {
   return std::ranges::all_of(nodes, [&](const std::vector<int>& node) { return node.size() == nodes[0].size(); });
 }
 
+/// The ranks of the first nodes.
+Team first_nodes(const Team& team, int nodes) {
+  Team first = team;
+  first.rank = 0;
+  first.node_of_rank.clear();
+  first.domain_of_rank.clear();
+  for (std::size_t rank = 0; rank < team.node_of_rank.size(); ++rank) {
+    if (team.node_of_rank[rank] >= nodes) continue;
+    first.node_of_rank.push_back(team.node_of_rank[rank]);
+    if (!team.domain_of_rank.empty()) first.domain_of_rank.push_back(team.domain_of_rank[rank]);
+  }
+  return first;
+}
+
 }  // namespace
 
 template <class Time>
@@ -75,6 +96,23 @@ std::optional<Time> alike_nodes(const Call& call) {
 }
 
 template <class Time>
+std::optional<Time> alike_rounds(const Call& call) {
+  const int nodes = node_count(call.team);
+  const std::uint64_t bytes = block_bytes(call.collective) * static_cast<std::uint64_t>(call.team.size());
+  if (nodes <= kMoreNodes || bytes > kMostCutBytes) return alike_nodes<Time>(call);
+  if (!are_equal(ranks_by_node(call.team, 0))) return few_ranks<Time>(call);
+  const auto time_of_first = [&](int count) {
+    const Team team = first_nodes(call.team, count);
+    return time_of<Time>({call.row, team, call.collective, call.machine}, ranks_by_node(team, 0).back(), kManySteps);
+  };
+  const std::optional<Time> more = time_of_first(kMoreNodes);
+  const std::optional<Time> fewer = time_of_first(kFewerNodes);
+  if (!more || !fewer) return std::nullopt;
+  const double per_node = 1.0 / (kMoreNodes - kFewerNodes);
+  return *more + static_cast<double>(nodes - kMoreNodes) * (per_node * (*more - *fewer));
+}
+
+template <class Time>
 std::optional<Time> alike_ranks(const Call& call) {
   return node_count(call.team) == call.team.size() ? alike_nodes<Time>(call) : all_ranks<Time>(call);
 }
@@ -87,14 +125,32 @@ std::optional<Time> alike_powers_of_two(const Call& call) {
   return are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call);
 }
 
+template <class Time>
+std::optional<Time> equal_parts(const Call& call) {
+  const std::vector<std::uint64_t>& counts = call.collective.receive.counts;
+  const bool are_equal = std::ranges::all_of(counts, [&](std::uint64_t count) { return count == counts[0]; });
+  if (!are_equal) return all_ranks<Time>(call);
+  Collective collective = call.collective;
+  collective.kind = CollectiveKind::reduce_scatter_block;
+  if (!counts.empty()) collective.count = counts[0];
+  collective.receive = {};
+  const Algorithm& row = row_of({call.row, call.team, collective, call.machine});
+  if constexpr (std::same_as<Time, double>)
+    return row.seconds(call.team, collective, call.machine);
+  else
+    return row.seconds_by_term(call.team, collective, call.machine);
+}
+
 #define PENSTOCK_COST(name)                                 \
   template std::optional<double> name<double>(const Call&); \
   template std::optional<Cost> name<Cost>(const Call&);
 PENSTOCK_COST(few_ranks)
 PENSTOCK_COST(all_ranks)
 PENSTOCK_COST(alike_nodes)
+PENSTOCK_COST(alike_rounds)
 PENSTOCK_COST(alike_ranks)
 PENSTOCK_COST(alike_powers_of_two)
+PENSTOCK_COST(equal_parts)
 #undef PENSTOCK_COST
 
 }  // namespace penstock::collectives::cost

@@ -58,20 +58,17 @@ class Clocks {
     Time received{};
   };
 
-  Clocks(const Team& team, const Machine& machine)
-      : prices_{machine}, team_(team), cores_(ranks()), injections_(ranks()) {
-    const auto nodes =
-        static_cast<std::size_t>(team.node_of_rank.empty() ? 0 : *std::ranges::max_element(team.node_of_rank) + 1);
-    out_.resize(nodes);
-    in_.resize(nodes);
-    core_of_rank_.reserve(ranks());
-    std::vector<std::vector<std::int32_t>> cores(nodes);
-    const auto most = static_cast<std::size_t>(std::max(1, machine.node.cores));
-    std::vector<std::size_t> count(nodes);
-    for (std::int32_t rank = 0; rank < team.size(); ++rank) {
-      const std::size_t node = node_of(rank);
-      if (cores[node].size() < most) cores[node].push_back(rank);
-      core_of_rank_.push_back(cores[node][count[node]++ % most]);
+  /// `nodes`: the ranks of each node.
+  Clocks(const Team& team, const Machine& machine, const std::vector<std::vector<int>>& nodes)
+      : prices_{machine}, team_(team), server_of_rank_(static_cast<std::size_t>(team.size()), kNone) {
+    out_.resize(nodes.size());
+    in_.resize(nodes.size());
+    const auto cores = static_cast<std::size_t>(std::max(1, machine.node.cores));
+    if (std::ranges::all_of(nodes, [&](const std::vector<int>& node) { return node.size() <= cores; })) return;
+    core_of_rank_.resize(server_of_rank_.size());
+    for (std::vector<int> node : nodes) {
+      std::ranges::sort(node);
+      for (std::size_t i = 0; i < node.size(); ++i) core_of_rank_[static_cast<std::size_t>(node[i])] = node[i % cores];
     }
   }
 
@@ -113,7 +110,7 @@ class Clocks {
     const bool is_eager = prices_.is_eager(bytes);
     const Time leaves = is_eager ? handed : std::max(handed + latency, posted) + latency;
     const Time injection = prices_.on_process(bytes);
-    Time left = injections_[static_cast<std::size_t>(from)].take(leaves, injection);
+    Time left = of_rank(from).injection.take(leaves, injection);
     const Time link = prices_.on_link(bytes);
     const Time out = out_[node_of(from)].take(left - injection, link);
     left = std::max(left, out);
@@ -128,13 +125,20 @@ class Clocks {
   Time task(const std::vector<int>& node, const Time& ready, std::uint64_t bytes, std::size_t sources,
             std::size_t targets) {
     int best = node[0];
-    for (const int rank : node)
-      if (core(rank).free() < core(best).free()) best = rank;
+    for (const int rank : node) {
+      const Time free = core(rank).free();
+      if (free < core(best).free()) best = rank;
+    }
     return work(best, ready, prices_.task(bytes, sources, targets));
   }
 
  private:
-  std::size_t ranks() const { return static_cast<std::size_t>(team_.size()); }
+  static constexpr std::int32_t kNone = -1;
+  struct OfRank {
+    Server<Time> core{};
+    Server<Time> injection{};
+  };
+
   std::size_t node_of(int rank) const {
     return static_cast<std::size_t>(team_.node_of_rank[static_cast<std::size_t>(rank)]);
   }
@@ -144,7 +148,16 @@ class Clocks {
            team_.domain_of_rank[static_cast<std::size_t>(a)] != team_.domain_of_rank[static_cast<std::size_t>(b)];
   }
   Server<Time>& core(int rank) {
-    return cores_[static_cast<std::size_t>(core_of_rank_[static_cast<std::size_t>(rank)])];
+    return of_rank(core_of_rank_.empty() ? rank : core_of_rank_[static_cast<std::size_t>(rank)]).core;
+  }
+  // Most ranks of a large team are never followed.
+  OfRank& of_rank(int rank) {
+    std::int32_t& server = server_of_rank_[static_cast<std::size_t>(rank)];
+    if (server == kNone) {
+      server = static_cast<std::int32_t>(servers_.size());
+      servers_.emplace_back();
+    }
+    return servers_[static_cast<std::size_t>(server)];
   }
   Ends read(int to, std::uint64_t bytes, const Time& ready) {
     const Time end = work(to, ready, prices_.flag() + prices_.remote_read(bytes));
@@ -156,9 +169,9 @@ class Clocks {
 
   plan::Prices<Time> prices_;
   const Team& team_;
-  std::vector<std::int32_t> core_of_rank_;  // the rank whose core it uses
-  std::vector<Server<Time>> cores_;
-  std::vector<Server<Time>> injections_;
+  std::vector<std::int32_t> core_of_rank_;    // the rank whose core it uses; empty: its own
+  std::vector<std::int32_t> server_of_rank_;  // into servers_
+  std::vector<OfRank> servers_;
   std::vector<Server<Time>> out_;  // by node
   std::vector<Server<Time>> in_;
 };

@@ -42,11 +42,19 @@ std::optional<Time> all_ranks(const Call& call);
 /// node, and with few steps, as all_ranks().
 template <class Time>
 std::optional<Time> alike_nodes(const Call& call);
-/// The same, if nodes of several ranks are not alike: they drift apart. Those as all_ranks().
+/// The same, if each further node adds the same rounds for blocks of one length: a few nodes are simulated.
+template <class Time>
+std::optional<Time> alike_rounds(const Call& call);
+/// As alike_nodes(), if nodes of several ranks are not alike: they drift apart. Those as all_ranks().
 template <class Time>
 std::optional<Time> alike_ranks(const Call& call);
 /// The same for a power of two of nodes and short data; others as all_ranks().
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call);
+
+/// reduce_scatter: if all parts have one length, as the row of reduce_scatter_block of this name; if not, as
+/// all_ranks().
+template <class Time>
+std::optional<Time> equal_parts(const Call& call);
 
 }  // namespace penstock::collectives::cost

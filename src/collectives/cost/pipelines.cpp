@@ -18,12 +18,13 @@
 namespace penstock::collectives::cost {
 namespace {
 
-constexpr std::uint32_t kFollowedSegments = 512;
+// Of a long pipeline so many segments are followed that it is full for most of them: at least more than a rank of a
+// reduction has memory for, and more on few nodes, where they cost little.
 constexpr std::uint32_t kLeastFollowedSegments = 9;
+constexpr std::uint32_t kFollowedSegments = 512;
 constexpr std::uint32_t kFollowedMessages = 4096;
-constexpr std::uint32_t kMostMessages = 10'000;  // there is no cost beyond
 constexpr std::uint32_t kFollowedBatches = 6;
-constexpr std::uint32_t kInFlight = 8;  // segments for which an inner rank of a reduction has memory
+constexpr std::uint32_t kMostMessages = 10'000;  // there is no cost beyond: it would take too long
 
 /// A tree, by index into a group.
 struct Shape {
@@ -73,8 +74,8 @@ struct Sizes {
   }
 };
 
-/// What a pipeline does on the way: reduce and allreduce go up, bcast and allreduce down.
-struct Ways {
+/// Reduce and allreduce go up, to the root; bcast and allreduce down.
+struct Directions {
   bool up;
   bool down;
 };
@@ -83,9 +84,9 @@ template <class Time>
 class Pipeline {
  public:
   Pipeline(const Call& call, const std::vector<std::vector<int>>& nodes, const std::vector<Shape>& between,
-           bool by_tasks, const Sizes& sizes, std::uint32_t per_batch, Ways ways)
+           bool by_tasks, const Sizes& sizes, std::uint32_t per_batch, Directions directions)
       : team_(call.team),
-        clocks_(call.team, call.machine),
+        clocks_(call.team, call.machine, nodes),
         nodes_(nodes),
         between_(between),
         by_tasks_(by_tasks),
@@ -93,22 +94,32 @@ class Pipeline {
         segments_(sizes.count),
         per_batch_(per_batch),
         sizes_(sizes),
-        ways_(ways),
+        directions_(directions),
         points_(nodes.size() * sizes.count) {
     for (const std::vector<int>& node : nodes_) {
       if (by_tasks_ || node.size() < 2 || inner_.contains(node.size())) continue;
       Inner& inner = inner_[node.size()];
       inner.shape = shape_of(node, team_.size() - 1, [&](const Group& group) { return tree_of_node(team_, group); });
-      if (ways_.up) follow(node, inner);
+      if (directions_.up) follow(node, inner);
     }
-    for (const std::vector<int>& node : nodes_) {
-      const auto inner = inner_.find(node.size());
+    std::size_t contributions_of_all = 0;
+    std::size_t children_of_all = 0;
+    for (std::size_t node = 0; node < nodes_.size(); ++node) {
+      const auto inner = inner_.find(nodes_[node].size());
       inner_of_.push_back(inner == inner_.end() ? nullptr : &inner->second);
+      first_contribution_.push_back(contributions_of_all);
+      first_child_.push_back(children_of_all);
+      std::size_t most = 0;
+      for (std::uint32_t s = 0; s < between_.size(); ++s) most = std::max(most, contributions(node, s));
+      contributions_of_all += most;
+      children_of_all += inner_children(node);
     }
+    if (directions_.up) contributions_.resize(contributions_of_all * segments_);
+    if (directions_.down) handed_in_.resize(children_of_all * segments_);
   }
 
   Time run() {
-    if (ways_.up)
+    if (directions_.up)
       begin_up();
     else
       for (std::uint32_t s = 0; s < segments_; ++s) pass_down(0, s, Time{});
@@ -117,7 +128,7 @@ class Pipeline {
       events_.pop();
       handle(event);
     }
-    return ways_.down && !by_tasks_ ? std::max(end_, spread()) : end_;
+    return directions_.down && !by_tasks_ ? std::max(end_, spread()) : end_;
   }
 
  private:
@@ -157,23 +168,32 @@ class Pipeline {
   };
   /// Of a node and a segment.
   struct Point {
-    std::uint32_t combined = 0;    // contributions, in their order
-    std::vector<bool> received{};  // by place
-    std::vector<bool> is_free{};   // by place: the memory for it
-    bool is_ready = false;         // the node's own sum, by tasks, or of a single rank
+    std::uint32_t combined = 0;  // contributions, in their order
+    bool is_ready = false;       // the node's own sum, by tasks, or of a single rank
     bool is_combining = false;
     bool is_sent = false;
-    std::uint32_t arrived = 0;      // of a batch: segments on the way down
-    std::vector<Time> freed{};      // by place
-    Time last_byte_up{};            // at the link of the node above
-    Time last_byte_down{};          // at the link of the node
-    std::vector<Time> handed_in{};  // on the way down, to each child inside
+    std::uint32_t arrived = 0;  // of a batch: segments on the way down
+    Time last_byte_up{};        // at the link of the node above
+    Time last_byte_down{};      // at the link of the node
     std::vector<Parked> parked{};
+  };
+  /// To the sum of a node, of one segment.
+  struct Contribution {
+    bool is_received = false;
+    bool is_free = false;  // the memory for it
+    Time freed{};
   };
 
   const Shape& between(std::uint32_t s) const { return between_[s % between_.size()]; }
   int leader(std::size_t node) const { return nodes_[node][0]; }
   Point& point(std::size_t node, std::uint32_t s) { return points_[node * segments_ + s]; }
+  Contribution& contribution(std::size_t node, std::uint32_t s, std::size_t place) {
+    return contributions_[(first_contribution_[node] + place) * segments_ + s];
+  }
+  /// When the leader has copied a segment in for a child inside the node, on the way down.
+  Time& handed_in(std::size_t node, std::size_t child, std::uint32_t s) {
+    return handed_in_[(first_child_[node] + child) * segments_ + s];
+  }
   void at(const Time& time, What what, std::size_t node, std::uint32_t s, std::size_t from = 0) {
     events_.push({time, next_order_++, static_cast<std::uint32_t>(node), s, static_cast<std::uint32_t>(from), what});
   }
@@ -194,7 +214,7 @@ class Pipeline {
   // Where a contribution lands (ReduceStage, once inside the node and once between): the first one in the sum itself,
   // unless the node's data is there already, the others in memory of their own, for some segments in flight. The sum
   // is in the result, on ranks that have one, or in memory for some segments as well.
-  bool has_result(std::size_t node) const { return ways_.down || node == 0; }
+  bool has_result(std::size_t node) const { return directions_.down || node == 0; }
   bool is_sum_in_result(std::size_t node) const {
     return has_result(node) && (in_place_ || inner_children(node) > 0 || (by_tasks_ && nodes_[node].size() > 1));
   }
@@ -203,7 +223,7 @@ class Pipeline {
     return place == inner_children(node) && !is_sum_in_result(node);
   }
   std::uint32_t in_flight(std::size_t node, std::size_t place) const {
-    return place < inner_children(node) ? kInFlight : static_cast<std::uint32_t>(kInFlight * between_.size());
+    return place < inner_children(node) ? kStageInFlight : static_cast<std::uint32_t>(kStageInFlight * between_.size());
   }
   bool is_always_free(std::size_t node, std::size_t place) const {
     return has_result(node) && lands_in_sum(node, place);
@@ -213,7 +233,7 @@ class Pipeline {
     std::vector<Series> sums(node.size(), Series(segments_));
     std::vector<std::vector<Series>> combined(node.size());
     for (std::size_t i = 0; i < node.size(); ++i) combined[i].assign(inner.shape.children[i].size(), Series(segments_));
-    Clocks<Time> clocks = clocks_;
+    Clocks<Time> clocks(team_, clocks_.prices().machine, nodes_);
     for (std::uint32_t s = 0; s < segments_; ++s)
       for (std::size_t i = inner.shape.order.size(); i-- > 1;) {
         const auto self = static_cast<std::size_t>(inner.shape.order[i]);
@@ -221,10 +241,10 @@ class Pipeline {
         const std::vector<int>& children = inner.shape.children[self];
         for (std::size_t c = children.size(); c-- > 0;) {
           const auto child = static_cast<std::size_t>(children[c]);
-          const bool is_first = c + 1 == children.size() && !(in_place_ && ways_.down);
+          const bool is_first = c + 1 == children.size() && !(in_place_ && directions_.down);
           Time free{};
-          if (s >= kInFlight && !is_first) free = combined[self][c][s - kInFlight];
-          if (s >= kInFlight && is_first && !ways_.down) free = sums[self][s - kInFlight];
+          if (s >= kStageInFlight && !is_first) free = combined[self][c][s - kStageInFlight];
+          if (s >= kStageInFlight && is_first && !directions_.down) free = sums[self][s - kStageInFlight];
           const Time received = clocks.copy_out(node[child], node[self], sizes_.of(s), std::max(sums[child][s], free));
           sum = combined[self][c][s] = clocks.combine(node[self], std::max(received, sum), sizes_.of(s));
         }
@@ -242,11 +262,9 @@ class Pipeline {
           std::fill_n(own.begin() + first, count, tasks(node, Time{}, first, count, nodes_[node].size(), 1));
         });
       for (std::uint32_t s = 0; s < segments_; ++s) {
-        Point& each = point(node, s);
-        each.received.resize(contributions(node, s));
-        each.freed.resize(each.received.size());
-        for (std::size_t place = 0; place < each.received.size(); ++place)
-          each.is_free.push_back(s < in_flight(node, place) || is_always_free(node, place));
+        const std::size_t places = contributions(node, s);
+        for (std::size_t place = 0; place < places; ++place)
+          contribution(node, s, place).is_free = s < in_flight(node, place) || is_always_free(node, place);
         if (const std::size_t inside = inner_children(node); inside > 0)
           for (std::size_t c = 0; c < inside; ++c) {
             const auto child = static_cast<std::size_t>(inner_of_[node]->shape.children[0][inside - 1 - c]);
@@ -271,8 +289,8 @@ class Pipeline {
         return at(std::max(clocks_.enter(leader(node), sizes_.of(s), event.time), point(node, s).last_byte_down),
                   What::arrive_down, node, s);
       case What::arrive_up: {
-        Point& here = point(node, s);
-        if (!here.is_free[event.from]) return here.parked.push_back({event.time, event.from, kInside});
+        if (!contribution(node, s, event.from).is_free)
+          return point(node, s).parked.push_back({event.time, event.from, kInside});
         if (event.from >= inner_children(node))
           return at(clocks_.work(leader(node), event.time, clocks_.prices().overhead()), What::receive_up, node, s,
                     event.from);
@@ -281,7 +299,7 @@ class Pipeline {
         return at(clocks_.copy_out(nodes_[node][child], leader(node), sizes_.of(s), event.time), What::receive_up, node,
                   s, event.from);
       }
-      case What::receive_up: point(node, s).received[event.from] = true; return combine(node, s, event.time);
+      case What::receive_up: contribution(node, s, event.from).is_received = true; return combine(node, s, event.time);
       case What::combine_up: {
         Point& here = point(node, s);
         here.is_combining = false;
@@ -316,12 +334,12 @@ class Pipeline {
   void combine(std::size_t node, std::uint32_t s, const Time& now) {
     Point& here = point(node, s);
     if (here.is_combining || (inner_children(node) == 0 && !here.is_ready)) return;
-    if (here.combined == here.received.size()) {
+    if (here.combined == contributions(node, s)) {
       if (here.is_sent) return;
       here.is_sent = true;
       return send_up(node, s, now);
     }
-    if (!here.received[here.combined]) return;
+    if (!contribution(node, s, here.combined).is_received) return;
     here.is_combining = true;
     at(clocks_.combine(leader(node), now, sizes_.of(s)), What::combine_up, node, s, here.combined);
   }
@@ -330,13 +348,13 @@ class Pipeline {
     const int parent = between(s).parent[node];
     if (parent < 0) {
       end_ = std::max(end_, now);
-      if (ways_.down) pass_down(node, s, now);
+      if (directions_.down) pass_down(node, s, now);
       return;
     }
     const auto above = static_cast<std::size_t>(parent);
     const Time handed = clocks_.work(leader(node), now, clocks_.prices().overhead());
     const std::size_t place = place_above(node, s);
-    if (!clocks_.prices().is_eager(sizes_.of(s)) && !point(above, s).is_free[place])
+    if (!clocks_.prices().is_eager(sizes_.of(s)) && !contribution(above, s, place).is_free)
       return point(above, s).parked.push_back(
           {handed, static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(node)});
     leave(node, s, handed);
@@ -345,7 +363,8 @@ class Pipeline {
   /// A message upwards whose receiver has memory for it.
   void leave(std::size_t node, std::uint32_t s, const Time& handed) {
     const auto above = static_cast<std::size_t>(between(s).parent[node]);
-    const auto way = clocks_.leave(leader(node), sizes_.of(s), handed, point(above, s).freed[place_above(node, s)]);
+    const auto way =
+        clocks_.leave(leader(node), sizes_.of(s), handed, contribution(above, s, place_above(node, s)).freed);
     point(node, s).last_byte_up = way.last_byte;
     at(way.first_byte, What::enter_up, node, s);
     at(way.sent, What::sent, node, s);
@@ -355,10 +374,12 @@ class Pipeline {
   void release(std::size_t node, std::uint32_t s, std::size_t place, const Time& now) {
     const std::uint32_t next = s + in_flight(node, place);
     if (next >= segments_) return;
+    Contribution& later = contribution(node, next, place);
+    if (later.is_free) return;
+    later.is_free = true;
+    later.freed = now;
     Point& there = point(node, next);
-    if (there.is_free[place]) return;
-    there.is_free[place] = true;
-    there.freed[place] = now;
+    if (there.parked.empty()) return;
     std::vector<Parked> left;
     for (const Parked& each : std::exchange(there.parked, {}))
       if (each.place != place)
@@ -386,19 +407,18 @@ class Pipeline {
       if (++batch.arrived == count) at(now, What::begin_task, node, s, count);
       return;
     }
-    Series& handed_in = point(node, s).handed_in;
-    for (const int child : inner_of_[node]->shape.children[0])
-      handed_in.push_back(
-          clocks_.copy_in(leader(node), nodes_[node][static_cast<std::size_t>(child)], sizes_.of(s), now));
+    const std::vector<int>& children = inner_of_[node]->shape.children[0];
+    for (std::size_t c = 0; c < children.size(); ++c)
+      handed_in(node, c, s) =
+          clocks_.copy_in(leader(node), nodes_[node][static_cast<std::size_t>(children[c])], sizes_.of(s), now);
   }
 
   /// Inside the node whose leader hands its last segment in last.
   Time spread() {
     std::size_t last = nodes_.size();
-    const auto handed_in = [&](std::size_t node) -> const Series& { return point(node, segments_ - 1).handed_in; };
+    const auto last_of = [&](std::size_t node) { return handed_in(node, inner_children(node) - 1, segments_ - 1); };
     for (std::size_t node = 0; node < nodes_.size(); ++node)
-      if (!handed_in(node).empty() && (last == nodes_.size() || handed_in(last).back() < handed_in(node).back()))
-        last = node;
+      if (inner_children(node) > 0 && (last == nodes_.size() || last_of(last) < last_of(node))) last = node;
     if (last == nodes_.size()) return {};
     const std::vector<int>& node = nodes_[last];
     const Shape& shape = inner_of_[last]->shape;
@@ -410,7 +430,7 @@ class Pipeline {
         for (std::size_t c = 0; c < shape.children[self].size(); ++c) {
           const auto child = static_cast<std::size_t>(shape.children[self][c]);
           arrived[child] = self == 0
-                               ? clocks_.copy_out(node[0], node[child], sizes_.of(s), point(last, s).handed_in[c])
+                               ? clocks_.copy_out(node[0], node[child], sizes_.of(s), handed_in(last, c, s))
                                : clocks_.inside(node[self], node[child], sizes_.of(s), arrived[self], Time{}).received;
           end = std::max(end, arrived[child]);
         }
@@ -447,10 +467,14 @@ class Pipeline {
   std::uint32_t segments_;
   std::uint32_t per_batch_;
   Sizes sizes_;
-  Ways ways_;
+  Directions directions_;
   std::vector<Point> points_;
-  std::map<std::size_t, Inner> inner_;  // by size of the node
-  std::vector<const Inner*> inner_of_;  // by node; nullptr: no messages inside
+  std::vector<std::size_t> first_contribution_;  // by node, of contributions_
+  std::vector<Contribution> contributions_;      // by node, place and segment; only on the way up
+  std::vector<std::size_t> first_child_;         // by node, of handed_in_
+  std::vector<Time> handed_in_;                  // by node, child inside and segment; only on the way down
+  std::map<std::size_t, Inner> inner_;           // by size of the node
+  std::vector<const Inner*> inner_of_;           // by node; nullptr: no messages inside
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint32_t next_order_ = 0;
   Time end_{};
@@ -470,7 +494,7 @@ std::optional<Time> of_segments(std::uint32_t segments, std::uint32_t per_batch,
   return many + static_cast<double>(segments - followed) * (per_segment * (many - run(fewer)));
 }
 
-Ways ways_of(CollectiveKind kind) {
+Directions directions_of(CollectiveKind kind) {
   return {.up = kind != CollectiveKind::bcast, .down = kind != CollectiveKind::reduce};
 }
 
@@ -487,7 +511,7 @@ std::optional<Time> along(const Call& call, const std::vector<std::vector<int>>&
         const std::uint64_t longer = call.collective.count % segments * count / segments;
         const Sizes sizes{count, longer == 0 ? count : static_cast<std::uint32_t>(longer),
                           (call.collective.count + segments - 1) / segments * item_bytes, item_bytes};
-        return Pipeline<Time>(call, nodes, between, by_tasks, sizes, per_batch, ways_of(kind)).run();
+        return Pipeline<Time>(call, nodes, between, by_tasks, sizes, per_batch, directions_of(kind)).run();
       });
 }
 

@@ -3,11 +3,6 @@
 #include <algorithm>
 
 namespace penstock::collectives {
-namespace {
-
-constexpr std::uint32_t kStageInFlight = 8;  // segments for which an inner rank of a reduction has memory
-
-}  // namespace
 
 Segments::Segments(const Collective& collective, std::uint64_t default_bytes, std::uint32_t most)
     : elements_(collective.count), element_bytes_(collective.item_bytes()) {

@@ -12,6 +12,7 @@ namespace penstock::collectives {
 
 using plan::kEagerBytes;                            // the default length of segments
 inline constexpr std::uint32_t kMaxSegments = 320;  // bounds the length of plans, and with kStageTags the tags
+inline constexpr std::uint32_t kStageInFlight = 8;  // segments for which an inner rank of a reduction has memory
 inline constexpr std::uint32_t kStageTags = 512;    // stage k uses the tags [k * kStageTags, (k + 1) * kStageTags)
 
 /// Cuts a buffer of `collective` into pipeline segments of whole elements. Their sizes differ by at most one element.

@@ -2,6 +2,8 @@
 // and combine the parts of each other's nodes, and scatter the parts inside their nodes. Cost: ceil(log2 ranks) rounds
 // inside a node, one message per pair of nodes, 1 round inside. Valid on several nodes, of any sizes and with ranks in
 // any order; for short parts.
+#include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "collectives/parts/blocks.hpp"
@@ -13,6 +15,32 @@ namespace {
 constexpr std::uint32_t kInsideStage = 0;
 constexpr std::uint32_t kReducePartsBetweenTag = kStageTags;
 constexpr std::uint32_t kReducePartsDownTag = kStageTags + 1;
+
+/// The segments in the order in which the leader of `own_node` sends their parts. If all leaders began with the same
+/// part, they would wait for the link of its node.
+std::vector<std::uint32_t> order_of(const Segments& segments, const Team& team, const Collective& collective,
+                                    const std::vector<std::vector<int>>& nodes, std::size_t own_node) {
+  const Region own = contribution(team, collective);
+  std::vector<std::uint32_t> all(segments.count());
+  std::iota(all.begin(), all.end(), 0u);
+  std::vector<bool> is_listed(all.size());
+  std::vector<std::uint32_t> order;
+  for (std::size_t step = 1; step <= nodes.size(); ++step)
+    for (const int rank : nodes[(own_node + step) % nodes.size()]) {
+      const Region part = part_of_rank(own, collective, rank);
+      auto segment = std::ranges::partition_point(all, [&](std::uint32_t s) {
+        const Region each = segments.of(own, s);
+        return each.offset_bytes + each.size_bytes <= part.offset_bytes;
+      });
+      for (; segment != all.end() && segments.of(own, *segment).offset_bytes < part.offset_bytes + part.size_bytes;
+           ++segment) {
+        if (is_listed[*segment]) continue;
+        is_listed[*segment] = true;
+        order.push_back(*segment);
+      }
+    }
+  return order;
+}
 
 }  // namespace
 
@@ -31,7 +59,7 @@ Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, c
   ReduceStage inside(sequence, tree_of_node(team, node_group(team, leader)), segments, {.number = kInsideStage});
   const bool has_sums = team.rank == leader && local.size() > 1;
   const Region sums = has_sums ? sequence.scratch(own.size_bytes) : Region{};
-  for (std::uint32_t s = 0; s < segments.count(); ++s)
+  for (const std::uint32_t s : order_of(segments, team, collective, nodes, own_node))
     inside.run(s, segments.of(own, s), has_sums ? segments.of(sums, s) : Region{});
   if (team.rank != leader) {
     sequence.recv(target, leader, kReducePartsDownTag);

@@ -46,6 +46,16 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(parsed.objects[1].table, manifest.objects[1].table);
 }
 
+TEST(Manifest, MetricsAndTheTimeComeBackExactly) {
+  Manifest manifest = example();
+  EXPECT_EQ(Manifest::parse(manifest.serialize()).saved_at_us, 0u);
+  manifest.saved_at_us = 1764112345678901u;
+  manifest.metrics = {{"val/\"loss\"", 0.1}, {"accuracy", -1e-300}, {"tiny", 5e-324}, {"huge", 1.7976931348623157e308}};
+  const Manifest parsed = Manifest::parse(manifest.serialize());
+  EXPECT_EQ(parsed.saved_at_us, manifest.saved_at_us);
+  EXPECT_EQ(parsed.metrics, manifest.metrics);
+}
+
 TEST(Manifest, EveryFlippedBitAndEveryTruncationIsFound) {
   const std::string text = example().serialize();
   for (std::size_t i = 0; i < text.size(); ++i) {

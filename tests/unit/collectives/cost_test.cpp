@@ -117,8 +117,10 @@ TEST(Costs, AgreeWithTheSimulationOfTheirPlans) {
         Machine machine = machine_with(network);
         machine.node = each.node;
         for (const Algorithm& row : algorithms()) {
-          const Collective collective = request(row.kind, row.kind == CollectiveKind::barrier ? 0 : bytes, row.name);
-          if (has_counts(row.kind) || is_neighborhood(row.kind) || !row.fits(each.team, collective)) continue;
+          Collective collective = request(row.kind, row.kind == CollectiveKind::barrier ? 0 : bytes, row.name);
+          if (row.kind == CollectiveKind::reduce_scatter) collective.receive.counts.assign(size, bytes / 4);
+          const bool has_other_counts = has_counts(row.kind) && row.kind != CollectiveKind::reduce_scatter;
+          if (has_other_counts || is_neighborhood(row.kind) || !row.fits(each.team, collective)) continue;
           // The simulation is what takes time and memory.
           if (most_steps(row, each.team, collective) * size > (all() ? 500'000u : 100'000u)) continue;
           const std::optional<double> cost = row.seconds(each.team, collective, machine);
@@ -132,9 +134,24 @@ TEST(Costs, AgreeWithTheSimulationOfTheirPlans) {
         }
       }
   EXPECT_GE(points.size(), 60u);
-  for (const char* row : {"bcast/leader_chain", "reduce/leader_rabenseifner", "allreduce/leader_ring",
-                          "allreduce/hierarchical", "allgather/ring", "alltoall/pairwise", "barrier/dissemination"})
+  for (const char* row :
+       {"bcast/leader_chain", "reduce/leader_rabenseifner", "allreduce/leader_ring", "allreduce/hierarchical",
+        "allgather/ring", "alltoall/pairwise", "alltoall/hierarchical", "reduce_scatter_block/hierarchical",
+        "reduce_scatter/ring", "gather/binomial", "scatter/linear", "scan/doubling", "barrier/dissemination"})
     EXPECT_GE(points[row], 10) << row;
+}
+
+TEST(Costs, AreOfPartsOfAnyLengths) {
+  const Team team = blocks(4, 2);
+  for (const Algorithm& row : algorithms()) {
+    Collective collective = request(row.kind, 0, row.name);
+    collective.receive.counts = {100'000, 0, 3, 50'000, 7, 0, 0, 90'000};
+    if (row.kind != CollectiveKind::reduce_scatter || !row.fits(team, collective)) continue;
+    const Machine machine = machine_with("tcp-10g");
+    const std::optional<double> cost = row.seconds(team, collective, machine);
+    ASSERT_TRUE(cost.has_value()) << row.name;
+    EXPECT_NEAR(*cost, simulated(team, collective, machine), *cost / 10) << row.name;
+  }
 }
 
 // Nodes of one size have different trees. What few ranks do in few steps is simulated.
@@ -169,14 +186,17 @@ TEST(Costs, HaveTerms) {
 TEST(ChoiceByCost, IsNoWorseThanThresholdsAndCloseToTheBest) {
   double gained = 0;
   for (const std::string network : {"tcp-1g", "rdma-100g"})
-    for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce})
+    for (const CollectiveKind kind :
+         {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::allgather,
+          CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block})
       for (const std::uint64_t bytes : {8u, 16384u, 1u << 20})
         for (Team team : {blocks(8, 4), blocks(12, 1)}) {
           const Machine machine = machine_with(network);
           const double by_thresholds = simulated(team, request(kind, bytes), machine);
           double best = by_thresholds;
           for (const Algorithm& row : algorithms())
-            if (row.kind == kind && (row.name.starts_with("leader_") || row.name == "hierarchical") &&
+            if (row.kind == kind &&
+                (row.name.starts_with("leader_") || row.name == "hierarchical" || row.name == "recursive_halving") &&
                 row.fits(team, request(kind, bytes)))
               best = std::min(best, simulated(team, request(kind, bytes, row.name), machine));
           team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
@@ -217,7 +237,8 @@ TEST(ChoiceByCost, DoesNotDependOnEarlierCalls) {
   const Machine machine = machine_with("slingshot");
   std::vector<Collective> asked;
   for (const CollectiveKind kind :
-       {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::allgather})
+       {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::allgather,
+        CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block})
     for (const std::uint64_t bytes : {4u, 8u, 24u, 5000u, 33'000u, 36'000u, 39'000u, 150'000u, 700'000u})
       for (const int root : {0, 4}) {
         asked.push_back(request(kind, bytes));
@@ -278,7 +299,7 @@ TEST(ChoiceByCost, LeavesOneNodeAndOtherRequestsAlone) {
       other.commutative = false;
       if (computes(kind)) same(blocks(4, 4), other);
     }
-  same(blocks(4, 4), request(CollectiveKind::alltoall, 1 << 10));
+  same(blocks(4, 4), request(CollectiveKind::gather, 1 << 10));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/machine.hpp"
 #include "comm/state.hpp"
 #include "engine/local_transport.hpp"
 #include "penstock/comm.hpp"
@@ -132,6 +133,13 @@ TEST_F(MeasuringMachines, DecideBetweenNodes) {
   EXPECT_NE(reasons_[0].find("least cost on this network"), std::string::npos) << reasons_[0];
   measure({0, 0, 0}, false);
   EXPECT_EQ(reasons_[0].find("least cost on this network"), std::string::npos) << reasons_[0];
+}
+
+// A busy host once gave 1e-12 seconds for a byte, and every later job would have read it.
+TEST(MeasuringRates, AreNotTakenFromNoise) {
+  EXPECT_DOUBLE_EQ(seconds_per_byte(0.001, 0.002, 1 << 20), 0.001 / (1 << 20));
+  EXPECT_DOUBLE_EQ(seconds_per_byte(0.003, 0.002, 1 << 20), 0.002 / (1 << 22));
+  EXPECT_DOUBLE_EQ(seconds_per_byte(0.002, 0.002, 1 << 20), 0.002 / (1 << 22));
 }
 
 }  // namespace

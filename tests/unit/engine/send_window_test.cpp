@@ -121,6 +121,21 @@ TEST(SendWindow, SleepsOnlyWhereTheLinkIsSlow) {
   }
 }
 
+// Where the processor moves the bytes while it is polled, a slow transfer is no reason to sleep.
+TEST(SendWindow, DoesNotSleepIfThePollsTakeTheTime) {
+  SendWindow window;
+  std::uint64_t now = 1;
+  send_polled(window, now, 8, 20);
+  for (int i = 0; i < 100; ++i) window.polled(1'000);
+  EXPECT_GT(window.nap_ns(), 20'000u);
+  window.polled(5'000'000);  // another process had the core
+  EXPECT_GT(window.nap_ns(), 20'000u);
+  for (int i = 0; i < 100; ++i) window.polled(60'000);
+  EXPECT_EQ(window.nap_ns(), 0u);
+  for (int i = 0; i < 100; ++i) window.polled(1'000);
+  EXPECT_GT(window.nap_ns(), 20'000u);
+}
+
 // The receiver waits for the last of 20 messages, whose turn comes as none is done.
 TEST(SendWindow, GrowsIfTheReceiverWaitsForALaterMessage) {
   for (const bool is_measured : {false, true}) {

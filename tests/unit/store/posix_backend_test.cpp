@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "penstock/error.hpp"
 #include "store/blob_state.hpp"
@@ -141,6 +143,47 @@ TEST(PosixBackend, AFailureOfAnyCallIsReportedAndLeavesAllOrNothing) {
       }
     }
     EXPECT_GE(fail_at, 6);
+  }
+}
+
+/// Notes what the device was told to write, until it is synced.
+class WriteBehindCalls : public PosixCalls {
+ public:
+  std::uint64_t started_bytes = 0, started_before_sync_bytes = 0;
+  bool in_order = true;
+
+  int start_writing(int fd, std::uint64_t offset, std::uint64_t size) override {
+    in_order = in_order && offset == started_bytes;
+    started_bytes += size;
+    return PosixCalls::start_writing(fd, offset, size);
+  }
+  int fdatasync(int fd) override {
+    started_before_sync_bytes = std::max(started_before_sync_bytes, started_bytes);
+    return PosixCalls::fdatasync(fd);
+  }
+};
+
+TEST(PosixBackend, ALargeDurableObjectIsOnItsWayToTheDeviceBeforeItIsSynced) {
+  const std::string text(20 << 20, 'x');
+  const ConstBytes whole = bytes_of(text);
+  // One piece, and pieces of which none is a multiple of what is written at once.
+  const std::vector<ConstBytes> cut{whole.first(3000001), whole.subspan(3000001, 12000000), whole.subspan(15000001)};
+  for (const bool durable : {true, false}) {
+    for (const auto& pieces : {std::vector<ConstBytes>{whole}, cut}) {
+      const TemporaryDirectory directory;
+      WriteBehindCalls calls;
+      const auto backend = open_directory(directory.path() + "/store", directory.url(), {.durable = durable}, calls);
+      EXPECT_TRUE(backend->put_if_absent("a", pieces));
+      EXPECT_TRUE(backend->put_if_absent("small", std::span(pieces).first(0)));
+      EXPECT_TRUE(calls.in_order);
+      EXPECT_EQ(calls.started_before_sync_bytes, calls.started_bytes);
+      if (durable) {
+        EXPECT_GE(calls.started_bytes, 8U << 20);
+      } else {
+        EXPECT_EQ(calls.started_bytes, 0U);
+      }
+      EXPECT_TRUE(std::ranges::equal(read_all(*backend, "a"), whole));
+    }
   }
 }
 

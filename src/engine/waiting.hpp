@@ -1,0 +1,71 @@
+// The waiting policy: what a thread does that has found nothing to do. Without a clock, so that it is tested alone.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace penstock::engine {
+
+enum class Pause {
+  spin,   ///< poll again at once
+  yield,  ///< let another thread have the core, then poll again
+  sleep,  ///< until a bell rings, for Waiting::nap() at most if something must be polled
+};
+
+/// What a thread waits for.
+struct Awaited {
+  bool polls_transport = false;         ///< polling is a system call, so it is not repeated in a tight loop
+  std::chrono::nanoseconds unpolled{};  ///< how long what is in flight needs no poll, as measured; 0: not known
+  bool is_transferring = false;         ///< long messages should be on their way, as measured
+};
+
+/// Counts the fruitless polls of a thread.
+class Waiting {
+ public:
+  /// Whether sleeping costs nothing: what is in flight needs no poll for longer than a nap.
+  static constexpr bool is_slow(const Awaited& awaited) { return awaited.unpolled >= kShortestNap; }
+
+  /// After a poll that has moved something.
+  constexpr void moved() { polls_ = sleeps_ = 0; }
+  /// There is more to poll than before.
+  constexpr void renewed() {
+    polls_ = std::min(polls_, kSpins);
+    sleeps_ = 0;
+  }
+  /// After a fruitless poll.
+  constexpr Pause next(const Awaited& awaited) {
+    polls_ = std::min(polls_ + 1, kSpins + kYields);
+    const bool slow = is_slow(awaited);
+    if (polls_ < (slow ? kSpinsIfSlow : awaited.polls_transport ? kTransportSpins : kSpins)) return Pause::spin;
+    // Most transports move a long message only while they are polled, and none says how far it is. So a rank that
+    // sleeps makes it late. A rank that yields gives its core to one that computes as well.
+    if (!slow && (polls_ < kSpins + kYields || awaited.is_transferring)) return Pause::yield;
+    return Pause::sleep;
+  }
+  constexpr bool is_spinning() const { return polls_ < kSpins; }
+  /// The longest sleep if something must be polled. Each is longer than the one before. After it the thread polls twice
+  /// and sleeps again: others may need the core. Twice, since some transports report a message in the poll after the
+  /// one that has received it. Otherwise two ranks that answer each other would find each message one sleep late, and
+  /// since they wait for longer, sleep ever longer.
+  constexpr std::chrono::nanoseconds nap() {
+    const std::chrono::nanoseconds longest = kShortestNap * (1 << std::min(sleeps_, kDoublings));
+    ++sleeps_;
+    polls_ = std::min(polls_, kSpins + kYields - kPollsPerNap);
+    return std::min<std::chrono::nanoseconds>(longest, kLongestNap);
+  }
+
+ private:
+  static constexpr int kSpins = 10;   // polls before the thread yields its core
+  static constexpr int kYields = 90;  // polls with yields before the thread sleeps
+  static constexpr int kSpinsIfSlow = 4;
+  static constexpr int kTransportSpins = 2;
+  static constexpr int kPollsPerNap = 2;
+  static constexpr int kDoublings = 5;
+  static constexpr std::chrono::microseconds kShortestNap{20};
+  static constexpr std::chrono::microseconds kLongestNap{500};
+
+  int polls_ = 0;
+  int sleeps_ = 0;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,149 @@
+"""penstock bench checkpoint: what its processes tell, how devices and peers that cannot be measured are left out."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from penstock.bench import checkpoint, checkpoint_peers, runner, slow_disks
+from penstock.bench.checkpoint_peers import KEPT, PEERS, Order, initial_state, train, update
+from penstock.bench.installation import Installation
+from penstock.cli import main
+
+MPI = Installation("mpich", "/nowhere")
+ORDER = Order("", "", "", state_bytes=1 << 20, tensors=3, iterations=4, every=2, rounds=1)
+here = [name for name, peer in PEERS.items() if not peer.missing()]
+
+
+@pytest.fixture
+def parameters(tmp_path):
+    given = {key: for_quick for key, (_, for_quick, _) in checkpoint.OPTIONS.items()}
+    for disk in ("hdd", "optane"):
+        (tmp_path / disk).mkdir()
+        given[disk] = str(tmp_path / disk)
+    return {**given, "directory": str(tmp_path), "state_mb": 1, "rounds": 1}
+
+
+def run(parameters, peers):
+    return runner.run(
+        "checkpoint", checkpoint, parameters, ranks=[1], mpis=[MPI], repetitions=1, programs=["none", *peers]
+    )
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+@pytest.mark.parametrize("peer", [name for name in here if not name.startswith("dcp-p")])
+def test_a_peer_saves_and_restores(peer, buffered, tmp_path):
+    if PEERS[peer].modules and "torch" in PEERS[peer].modules:
+        pytest.skip("starts threads that stay")
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "fast").mkdir()
+    fast = str(tmp_path / "fast") if buffered else ""
+    found = train(replace(ORDER, peer=peer, slow=str(tmp_path / "slow"), fast=fast))
+    assert len(found["saves"]) == 2
+    for one in found["saves"]:
+        assert 0 <= one["stall_s"] <= one["drained_s"]
+        assert ("fast_s" in one) == buffered
+        assert not buffered or one["fast_s"] <= one["drained_s"]
+    assert found["saves"][0]["at_s"] <= found["saves"][1]["at_s"] <= found["total_s"] <= found["all_drained_s"]
+    assert found["stored_bytes"] >= KEPT * found["state_bytes"]
+    assert found["restore_s"] > 0
+
+
+def test_a_restored_state_that_differs_is_noticed(tmp_path, monkeypatch):
+    def forgetful(state, folder):
+        saver = checkpoint_peers._numpy(state, folder)
+        return saver._replace(restore=lambda step: saver.restore(0))
+
+    monkeypatch.setitem(PEERS, "forgetful", checkpoint_peers.Peer(forgetful))
+    monkeypatch.setattr(checkpoint_peers, "KEPT", 9)
+    with pytest.raises(AssertionError, match="forgetful restored something else"):
+        train(replace(ORDER, peer="forgetful", slow=str(tmp_path)))
+
+
+def test_the_state_is_as_large_as_asked_for_and_each_update_changes_all_of_it():
+    for tensors, arrays in ((0, 16), (3, 3)):
+        state = initial_state(3_000_000, tensors)
+        assert len(state) == arrays
+        assert sum(array.nbytes for array in state.values()) == pytest.approx(3_000_000, rel=0.01)
+        before = {name: array.copy() for name, array in state.items()}
+        update(state)
+        assert not any((state[name] == array).any() for name, array in before.items())
+        update(state)
+        assert all(np.array_equal(state[name], array) for name, array in before.items())
+
+
+def test_figures_and_comparisons_follow_from_what_was_measured(parameters, tmp_path):
+    report = run(parameters, ["numpy", "penstock"])
+    assert not report.left_out
+    assert [row.setting["device"] for row in report.rows] == ["hdd", "burst-buffer"]
+    for row in report.rows:
+        assert set(row.seconds) == {"none/mpich", "numpy/mpich", "penstock/mpich"}
+        figures = report.summary["devices"][row.setting["device"]]
+        for name in ("numpy", "penstock"):
+            (details,) = row.details[f"{name}/mpich"]
+            one = figures[name]
+            assert one["total_s"] == details["total_s"] == row.seconds[f"{name}/mpich"]
+            assert one["over_none_s"] == pytest.approx(one["total_s"] - row.seconds["none/mpich"])
+            assert one["stall_to_copy"] == pytest.approx(one["stall_s"] / details["copy_s"])
+            assert one["share_of_disk"] is None, "the rate of a real disk is not known"
+            assert set(details["activity"]) == ({"hdd", "optane"} if one["fast_s"] else {"hdd"})
+    ratios = report.summary["comparisons"]
+    both = report.summary["devices"]["burst-buffer"]
+    assert ratios["burst-buffer: stall of numpy, the best peer / stall of penstock"] == pytest.approx(
+        both["numpy"]["stall_s"] / both["penstock"]["stall_s"]
+    )
+    assert json.loads(runner.as_json(report))["summary"]["comparisons"] == ratios
+    text = checkpoint.table(report)
+    assert all(word in text for word in ("burst-buffer", "over none", "best peer"))
+    if importlib.util.find_spec("matplotlib"):
+        checkpoint.plot(report, str(tmp_path / "plot.svg"))
+        assert "<svg" in (tmp_path / "plot.svg").read_text()
+
+
+def test_a_disk_that_cannot_be_emulated_leaves_the_others(parameters, monkeypatch):
+    monkeypatch.setattr(slow_disks, "missing", lambda: "it is not allowed")
+    report = run({**parameters, "devices": ["ssd", "hdd"]}, ["numpy"])
+    reason = "on 1 rank: no disk can be emulated: it is not allowed; --ssd DIRECTORY names a real one"
+    assert report.left_out["numpy/mpich (device ssd, MB 1)"] == reason
+    assert [row.setting["device"] for row in report.rows] == ["hdd"]
+
+
+def test_a_peer_that_fails_is_left_out_with_its_reason(parameters, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    rows = checkpoint.measure("numpy", {**parameters, "devices": ["hdd"]})
+    assert [setting["cannot"] for setting, _ in rows] == ["its process ended with status 1"]
+    assert not any(os.scandir(parameters["hdd"]))
+
+
+def test_wrong_options_are_told(tmp_path):
+    for words, text in (
+        (["--every", "9", "--iterations", "4"], "nothing would be saved"),
+        (["--state-mb", "0"], "expected at least 1"),
+        (["--hdd", str(tmp_path / "none")], "expected a directory"),
+        (["--devices", "tape"], "'tape' is not one of"),
+    ):
+        result = CliRunner().invoke(main, ["bench", "checkpoint", "--quick", *words])
+        assert result.exit_code != 0
+        assert text in result.output + str(result.exception), result.output
+
+
+@pytest.mark.skipif(bool(slow_disks.missing()), reason="no disk can be emulated here")
+def test_an_emulated_disk_goes_with_its_folder(tmp_path):
+    with slow_disks.emulated("hdd", 96 << 20, tmp_path) as disk:
+        assert os.stat(disk).st_dev != os.stat(tmp_path).st_dev
+        number = os.stat(disk).st_dev
+        limits = [slow_disks._file(group, "write").read_text() for group in slow_disks._limits()]
+        entry = f"{os.major(number)}:{os.minor(number)} {slow_disks.RATES['hdd'][1]}"
+        assert all(entry in text.splitlines() for text in limits)
+        (disk / "file").write_bytes(b"x")
+        before = checkpoint._disk_bytes(disk)
+        checkpoint_peers.synced(disk)
+        assert checkpoint._disk_bytes(disk)[1] > before[1]
+    assert not any(tmp_path.iterdir())
+    assert all(entry not in slow_disks._file(group, "write").read_text() for group in slow_disks._limits())
