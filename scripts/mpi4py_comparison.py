@@ -76,14 +76,34 @@ def has_ended(results: Path, ranks: int) -> bool:
     return all(path.exists() and path.read_text(encoding="utf-8").endswith("end end\n") for path in paths)
 
 
-def run_tests(mode: str, mpi: str, ranks: int, tests: Path, log: Path) -> dict[str, tuple[str, str]]:
+#: How the tests run → what starts each rank, and the mode of tests/mpi/mpi4py_suite.py.
+MODES = {
+    "native": ((), "native"),
+    "penstock": ((), "penstock"),
+    "preload": (("penstock", "run", "--quiet", "--strict"), "native"),
+}
+
+
+def run_tests(mode: str, mpi: str, ranks: int, tests: Path, log: Path, *modules: str) -> dict[str, tuple[str, str]]:
+    launcher, suite_mode = MODES[mode]
     with tempfile.TemporaryDirectory(prefix="penstock-mpi4py-", ignore_cleanup_errors=True) as scratch:
         results = Path(scratch) / "results"
-        command = [ROOT / "dev", "exec", "mpiexec", "-n", str(ranks), "python", ROOT / "tests/mpi/mpi4py_suite.py"]
+        command = [
+            ROOT / "dev",
+            "exec",
+            "mpiexec",
+            "-n",
+            str(ranks),
+            *launcher,
+            "python",
+            ROOT / "tests/mpi/mpi4py_suite.py",
+        ]
         for _ in range(MOST_JOBS):
             environment = {"PENSTOCK_MPI": mpi, "TMPDIR": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
+            if mode == "preload":
+                environment["PENSTOCK_PRELOAD_AFTER"] = "0"
             run(
-                [*command, mode, tests, results],
+                [*command, suite_mode, tests, results, *modules],
                 log,
                 more_logs=lambda: [Path(f"{results}.{rank}") for rank in range(ranks)],
                 **environment,

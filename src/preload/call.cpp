@@ -108,11 +108,44 @@ std::int64_t shift(Blocks& blocks, std::int64_t unit_bytes) {
   return least * unit_bytes;
 }
 
-const char* translate_reduction(const Call& call, int rank, int ranks, Translated& to) {
+const char* why_never_reduced(const Call& call) {
   const NamedType* type = named_type(call.receive.type);
   if (type == nullptr || !type->has_dtype) return "a datatype without a reduction in Penstock";
+  if (named_op(call.op) != nullptr) return nullptr;
+  return call.op == MPI_OP_NULL ? kRefused : "an operation of the program";
+}
+
+std::uint64_t size_bytes_of(MPI_Datatype type) {
+  if (const NamedType* named = named_type(type); named != nullptr && named->bytes > 0) return named->bytes;
+  int bytes = 0;
+  return type != MPI_DATATYPE_NULL && PMPI_Type_size(type, &bytes) == MPI_SUCCESS ? static_cast<std::uint64_t>(bytes)
+                                                                                  : 0;
+}
+
+/// Whether the ranks exchange no byte. MPI wants the length of a block to be equal on all ranks where the operation has
+/// no list of lengths.
+bool is_empty(const Call& call) {
+  if (has_counts(call.kind) || call.receive.counts != nullptr || is_neighborhood(call.kind)) return false;
+  const Side* side = &call.receive;
+  switch (call.kind) {
+    case CollectiveKind::barrier: return false;
+    case CollectiveKind::scatter:
+      if (call.receive.buffer == MPI_IN_PLACE) side = &call.send;
+      break;
+    case CollectiveKind::gather:
+    case CollectiveKind::allgather:
+    case CollectiveKind::alltoall:
+      if (call.send.buffer != MPI_IN_PLACE) side = &call.send;
+      break;
+    default: break;
+  }
+  return side->count == 0 || size_bytes_of(side->type) == 0;
+}
+
+const char* translate_reduction(const Call& call, int rank, int ranks, Translated& to) {
+  if (const char* never = why_never_reduced(call)) return never;
+  const NamedType* type = named_type(call.receive.type);
   const ReduceOp* op = named_op(call.op);
-  if (op == nullptr) return call.op == MPI_OP_NULL ? kRefused : "an operation of the program";
   const bool is_bitwise = *op == ReduceOp::band || *op == ReduceOp::bor || *op == ReduceOp::bxor;
   if (!defined_for(*op, type->dtype) || (type->only_bits && !is_bitwise)) return kRefused;
   Collective& collective = to.collective;
@@ -274,6 +307,12 @@ const char* translate_among_neighbors(const Call& call, const Members& members, 
 
 }  // namespace
 
+const char* why_always_native(const Call& call) {
+  if (computes(call.kind))
+    if (const char* reason = why_never_reduced(call)) return reason;
+  return is_empty(call) ? "nothing to move or to reduce" : nullptr;
+}
+
 const char* translate(const Call& call, const Members& members, Translated& to) {
   to.collective.kind = call.kind;
   if (call.kind == CollectiveKind::barrier) return nullptr;
@@ -286,29 +325,24 @@ const char* translate(const Call& call, const Members& members, Translated& to) 
 
 std::uint64_t payload_bytes(const Call& call, const Members& members) {
   if (call.kind == CollectiveKind::barrier || (is_neighborhood(call.kind) && members.graph == nullptr)) return 0;
-  const Roles roles = roles_of(call, members);
-  const bool by_send = !computes(call.kind) && roles.sends;
-  const Side& side = by_send ? call.send : call.receive;
-  const std::size_t blocks = computes(call.kind) ? static_cast<std::size_t>(members.ranks)
-                             : by_send           ? roles.sent_blocks
-                                                 : roles.received_blocks;
-  const auto size_of = [](MPI_Datatype type) -> std::uint64_t {
-    int bytes = 0;
-    return type != MPI_DATATYPE_NULL && PMPI_Type_size(type, &bytes) == MPI_SUCCESS ? static_cast<std::uint64_t>(bytes)
-                                                                                    : 0;
-  };
-  if (side.counts != nullptr) {
+  const auto of_lists = [&](const Side& side, std::size_t blocks, std::span<const Neighbor> neighbors) {
     std::uint64_t bytes = 0;
-    const std::span<const Neighbor> neighbors = by_send ? roles.destinations : roles.sources;
     for (std::size_t i = 0; i < blocks; ++i)
       if (const std::int64_t count = count_of(side, i, neighbors); count > 0)
-        bytes += static_cast<std::uint64_t>(count) * size_of(side.type_of(i));
+        bytes += static_cast<std::uint64_t>(count) * size_bytes_of(side.type_of(i));
     return bytes;
+  };
+  const auto all = static_cast<std::uint64_t>(members.ranks);
+  if (computes(call.kind)) {
+    if (call.receive.counts != nullptr) return of_lists(call.receive, all, {});
+    const std::uint64_t blocks = call.kind == CollectiveKind::reduce_scatter_block ? all : 1;
+    return static_cast<std::uint64_t>(call.receive.count) * blocks * size_bytes_of(call.receive.type);
   }
-  std::uint64_t items = static_cast<std::uint64_t>(side.count);
-  if (by_send ? roles.sent_blocks > 1 : call.kind == CollectiveKind::reduce_scatter_block)
-    items *= static_cast<std::uint64_t>(blocks);
-  return items * size_of(side.type);
+  const Roles roles = roles_of(call, members);
+  const Side& side = roles.sends ? call.send : call.receive;
+  const std::size_t blocks = roles.sends ? roles.sent_blocks : roles.received_blocks;
+  if (side.counts != nullptr) return of_lists(side, blocks, roles.sends ? roles.destinations : roles.sources);
+  return static_cast<std::uint64_t>(side.count) * (roles.sends ? roles.sent_blocks : 1) * size_bytes_of(side.type);
 }
 
 bool synchronises(const Call& call) {
@@ -317,11 +351,7 @@ bool synchronises(const Call& call) {
     case CollectiveKind::allreduce:
     case CollectiveKind::reduce_scatter_block:
     case CollectiveKind::allgather:
-    case CollectiveKind::alltoall: {
-      int item_bytes = 0;
-      return call.receive.count > 0 && call.receive.type != MPI_DATATYPE_NULL &&
-             PMPI_Type_size(call.receive.type, &item_bytes) == MPI_SUCCESS && item_bytes != 0;
-    }
+    case CollectiveKind::alltoall: return call.receive.count > 0 && size_bytes_of(call.receive.type) > 0;
     default: return false;
   }
 }

@@ -87,6 +87,10 @@ struct Translated {
   std::unique_ptr<Items> items{};  ///< in place of input and output
 };
 
+/// Why a call is left to MPI whatever its buffers hold, without the work for a translation: a reduction that Penstock
+/// does not know, or nothing to move or to reduce. nullptr for other calls. Equal on all ranks for correct calls.
+const char* why_always_native(const Call& call);
+
 /// Returns nullptr, or why the call is left to MPI. For correct calls the answer is equal on all ranks: it depends on
 /// what MPI wants to be equal. A call that MPI refuses is left to MPI, which reports it.
 const char* translate(const Call& call, const Members& members, Translated& translated);

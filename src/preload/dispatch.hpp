@@ -3,12 +3,12 @@
 
 #include PENSTOCK_MPI_HEADER
 
-#include <chrono>
 #include <cstdint>
 #include <exception>
 
 #include "penstock/comm.hpp"
 #include "preload/call.hpp"
+#include "preload/clock.hpp"
 #include "preload/communicators.hpp"
 #include "preload/errors.hpp"
 #include "preload/own_calls.hpp"
@@ -20,18 +20,19 @@ namespace penstock::preload {
 class Timer {
  public:
   explicit Timer(std::uint64_t& total_ns) : total_ns_(settings().times ? &total_ns : nullptr) {
-    if (total_ns_ != nullptr) begin_ = std::chrono::steady_clock::now();
+    if (total_ns_ != nullptr) begin_ = ticks();
   }
   ~Timer() {
-    if (total_ns_ != nullptr)
-      *total_ns_ += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin_).count());
+    if (total_ns_ == nullptr) return;
+    const std::uint64_t end = ticks();  // counters of two cores may differ
+    if (end > begin_) *total_ns_ += static_cast<std::uint64_t>(static_cast<double>(end - begin_) * ns_per_tick());
   }
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
  private:
   std::uint64_t* total_ns_;
-  std::chrono::steady_clock::time_point begin_{};
+  std::uint64_t begin_ = 0;
 };
 
 /// nullptr if Penstock serves the communicator now, which it may prepare for that. All ranks of `on` come to the same
@@ -71,6 +72,7 @@ int dispatch(const Call& call, Form form, Native native, Action action) {
   Communicator* const on = own_depth > 0 ? nullptr : communicator_of(call.comm);
   if (on == nullptr) return native();
   const char* reason = why_native(*on, call, form);
+  if (reason == nullptr) reason = why_always_native(call);
   if (reason != nullptr) return run_native(*on, call, form, reason, native);
   Translated translated;
   try {

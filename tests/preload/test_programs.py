@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -120,6 +121,31 @@ def test_natively(abi: str, name: str) -> None:
     done = mpiexec(abi, 3, program(abi, name))
     assert done.status == 0, done.err
     assert f"{name}: ok" in done.out
+
+
+@pytest.mark.parametrize("abi", MPIS)
+def test_collectives_of_no_bytes_are_mpis(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 3, tmp_path / "report.json", program(abi, "empty"))
+    assert done.status == 0, done.err
+    assert "empty: ok" in done.out
+    why = "nothing to move or to reduce"
+    for operation in ("bcast", "gather", "scatter", "allgather", "alltoall"):
+        assert done.native(operation) == {why: 2}
+        assert done.served(operation) == 0
+    assert done.native("reduce") == {why: 1}
+    assert done.native("allreduce") == {why: 1}
+    assert done.served("allreduce") == 1
+    if abi in HOOKED:
+        assert done.native("ibcast") == {why: 2}
+
+
+@pytest.mark.parametrize("abi", HOOKED)
+def test_what_interception_costs_can_be_measured(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 2, tmp_path / "report.json", program(abi, "overheads"), "2")
+    assert done.status == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert len(rows) == 4
+    assert all(row["direct_ns"] > 0 for row in rows)
 
 
 @pytest.mark.parametrize("abi", MPIS if ALL else ["mpich"])

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kGain = 0.9;                // costs are exact to a tenth
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
-constexpr int kMostBruckRanks = 1024;        // planning its exchange takes longer than others'
+constexpr int kMostAlltoallRanks = 1024;     // beyond, planning it for the ranks of one node takes too long
 
 bool has_choice(CollectiveKind kind) {
   return kind == CollectiveKind::bcast || kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
@@ -29,11 +29,10 @@ bool has_choice(CollectiveKind kind) {
 
 /// Compositions over two levels. What algorithms among all ranks of many nodes cost takes too long to find, but for
 /// operations whose rounds are alike.
-bool is_candidate(const Algorithm& row, int ranks) {
+bool is_candidate(const Algorithm& row) {
   if (row.kind == CollectiveKind::reduce_scatter_block) return row.name != "pairwise";
-  if (row.kind == CollectiveKind::alltoall) return row.name != "bruck" || ranks <= kMostBruckRanks;
-  return row.kind == CollectiveKind::allgather || collectives::levels_row(row.name) != nullptr ||
-         row.name.starts_with("leader_") || row.name == "multi_leader";
+  return row.kind == CollectiveKind::allgather || row.kind == CollectiveKind::alltoall ||
+         collectives::levels_row(row.name) != nullptr || row.name.starts_with("leader_") || row.name == "multi_leader";
 }
 
 /// How many ranks its nodes have.
@@ -149,8 +148,7 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   std::vector<std::pair<double, const Algorithm*>> rows;
   const auto bytes = static_cast<double>(collective.count * collective.item_bytes());
   for (const Algorithm& row : algorithms())
-    if (row.kind == collective.kind && &row != known && is_candidate(row, sizes.ranks) &&
-        collectives::fits(row, team, collective))
+    if (row.kind == collective.kind && &row != known && is_candidate(row) && collectives::fits(row, team, collective))
       rows.emplace_back(least_seconds(row, sizes, bytes, machine), &row);
   std::ranges::stable_sort(rows, {}, [](const auto& each) { return each.first; });
   std::vector<Candidate> candidates{{known, *threshold_seconds}};
@@ -181,7 +179,8 @@ const Machine& ChoiceByCost::machine() const noexcept { return memory_->machine;
 std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective& collective) const {
   if (memory_->sizes.nodes < 2 || memory_->team.progress_cores > 0 || !has_choice(collective.kind) ||
       collective.split != Collective::kAutomatic || collective.radix != 2 || collective.segment_bytes != 0 ||
-      !collective.commutative || collectives::fixes_order(collective) || collective.count == 0)
+      !collective.commutative || collectives::fixes_order(collective) || collective.count == 0 ||
+      (collective.kind == CollectiveKind::alltoall && memory_->sizes.ranks > kMostAlltoallRanks))
     return nullptr;
   // All ranks choose the same, so nothing that differs between them may count.
   const std::uint64_t item_bytes = collective.item_bytes();
