@@ -48,8 +48,8 @@ def _note(row: dict[str, Any]) -> str:
 def list_all(url: str, burst_buffer: str, run: str, as_json: bool) -> None:
     """List the complete checkpoints at URL in the order of their saves; the last one is what restore() reads.
 
-    With a column for each metric that they were saved with. "Superseded" is one whose step a later save has gone back behind. It is restored by its step alone, or if no other is
-    intact.
+    Each metric that they were saved with has a column. "Superseded" is one whose step a later save has gone back behind. It is
+    restored by its step alone, or if no other is intact.
 
     \b
     Examples:

@@ -15,6 +15,15 @@
 #include "plan/prices.hpp"
 
 namespace penstock {
+
+/// How many ranks the nodes of a team have. Not in the unnamed namespace, as it is a member of a class that has a name.
+struct NodeSizes {
+  int nodes;
+  int ranks;
+  int smallest;
+  int largest;
+};
+
 namespace {
 
 constexpr double kGain = 0.9;                // costs are exact to a tenth
@@ -34,14 +43,6 @@ bool is_candidate(const Algorithm& row) {
   return row.kind == CollectiveKind::allgather || row.kind == CollectiveKind::alltoall ||
          collectives::levels_row(row.name) != nullptr || row.name.starts_with("leader_") || row.name == "multi_leader";
 }
-
-/// How many ranks its nodes have.
-struct NodeSizes {
-  int nodes;
-  int ranks;
-  int smallest;
-  int largest;
-};
 
 /// The class of a length: its highest bit and the next two.
 std::uint64_t class_of(std::uint64_t bytes) {
