@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "conformance/deaths.hpp"
 #include "conformance/reference.hpp"
@@ -62,6 +63,15 @@ bool takes_part(const Collective& collective, Team team, const Death& each) {
 }
 
 class Deaths : public testing::TestWithParam<const Algorithm*> {};
+
+/// Rank 0 may have begun an operation with a long message that no other rank calls any more. It hung in one of about fifteen runs.
+TEST(ADeath, EndsWhatTheOthersNeverCall) {
+  const Death each = death(526703208);
+  const std::vector<const Algorithm*> known = rows([](CollectiveKind kind) { return kind == CollectiveKind::exscan; });
+  const Algorithm& doubling = **std::ranges::find(known, "doubling", &Algorithm::name);
+  for (int run = 0; run < 5 * deaths_per_row() && !testing::Test::HasFailure(); ++run)
+    expect_told(each, [&](ForkedRank& self) { return body(self, doubling, each); });
+}
 
 TEST_P(Deaths, AreToldToAllByName) {
   const Algorithm& row = *GetParam();
