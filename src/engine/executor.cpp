@@ -303,8 +303,8 @@ void Executor::poke() noexcept {
 }
 
 void Executor::update_active() {
-  // After a death, ranks of other nodes may have begun what this rank never calls. They learn here how it ends, and what they
-  // have sent for it is received.
+  // After a death, ranks of other nodes may have begun what this rank never calls. They learn here how it ends, and
+  // what they have sent for it is received.
   const bool is_asked = has_remote && !transport_broken && detector.knows_of_any();
   const bool now =
       is_asked || operations.has_unfinished() || any([](const auto& mechanism) { return !mechanism.is_idle(); });

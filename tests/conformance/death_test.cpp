@@ -64,7 +64,8 @@ bool takes_part(const Collective& collective, Team team, const Death& each) {
 
 class Deaths : public testing::TestWithParam<const Algorithm*> {};
 
-/// Rank 0 may have begun an operation with a long message that no other rank calls any more. It hung in one of about fifteen runs.
+/// Rank 0 may have begun an operation with a long message that no other rank calls any more. It hung in one of about
+/// fifteen runs.
 TEST(ADeath, EndsWhatTheOthersNeverCall) {
   const Death each = death(526703208);
   const std::vector<const Algorithm*> known = rows([](CollectiveKind kind) { return kind == CollectiveKind::exscan; });
