@@ -154,7 +154,7 @@ def test_an_empty_command_shows_help() -> None:
 @pytest.mark.parametrize("path", COMMANDS)
 def test_help_has_an_example_that_the_command_takes(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("part.bin", "field.bin"):
+    for name in ("part.bin", "field.bin", "model.safetensors", "model"):
         Path(name).touch()
     result = invoke(*path.split()[1:], "--help")
     assert result.exit_code == 0

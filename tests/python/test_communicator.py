@@ -180,14 +180,18 @@ def test_a_rank_that_does_not_come_is_named(ranks: Callable[..., Outcomes]) -> N
                 ps.Communicator(folder, rank, size, timeout=1)
                 sys.exit("no error")
             except ps.Error as error:
-                assert error.code == "timed_out" and "rank 1 of 3 did not come within 1 s" in str(error), error
+                assert error.code == "timed_out" and "did not come within 1 s" in str(error), error
+                # On a slow machine another rank may be late, too.
+                assert "rank 1 of 3" in str(error) or ", 1" in str(error) or "ranks 1" in str(error), error
     """
     assert succeeded(ranks(3, program))
 
 
 def test_an_operation_times_out(ranks: Callable[..., Outcomes]) -> None:
     program = """
-        comm = ps.Communicator(folder, rank, size, timeout=1)
+        comm = ps.Communicator(folder, rank, size)
+        comm._timeout_s = 1.0  # not before: the ranks may need longer to come
+        comm._core.set_timeout(1.0)
         try:
             if rank == 0:
                 comm.Recv(np.ones(1), 1)

@@ -182,6 +182,11 @@ def _dev_lint(given: list[str]) -> str:
     return "it may change files"
 
 
+def _dev_imb(given: list[str]) -> str:
+    _require_flags(given, _output(ROOT / "dev", "imb", "--help"))
+    return "it fetches the Intel MPI Benchmarks and takes minutes; tests/preload/test_imb.py runs them with --all"
+
+
 def _dev_demo(given: list[str]) -> str:
     _require_flags(given, _output(sys.executable, ROOT / "demo/main.py", "--help"))
     return "it takes minutes; tests/demo runs its parts"
@@ -213,6 +218,7 @@ _DEV: dict[str, Callable[[list[str]], str]] = {
     "ceph": _dev_ceph,
     "cluster": _dev_cluster,
     "demo": _dev_demo,
+    "imb": _dev_imb,
     "lint": _dev_lint,
     "test": _dev_test,
 }
