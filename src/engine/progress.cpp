@@ -168,8 +168,10 @@ void Progress::check_peers_if_due(Pollable& pollable, Caller caller) noexcept {
   std::int64_t last = pollable.checked_ns.load(std::memory_order_relaxed);
   if (last != 0 && now - last < kPeerCheck.count()) return;
   // Only one of several threads does it.
-  if (pollable.checked_ns.compare_exchange_strong(last, now, std::memory_order_relaxed) && last != 0)
-    pollable.check_peers(caller);
+  if (!pollable.checked_ns.compare_exchange_strong(last, now, std::memory_order_relaxed) || last == 0) return;
+  pollable.check_peers(caller);
+  // A check that takes longer than the interval must leave time for what it checks.
+  pollable.checked_ns.store(steady_ns(), std::memory_order_relaxed);
 }
 
 // Messages of ranks that run ahead can keep a thread busy for ever, so peers are checked in busy rounds too.
