@@ -303,11 +303,7 @@ void Executor::poke() noexcept {
 }
 
 void Executor::update_active() {
-  // After a death, ranks of other nodes may have begun what this rank never calls. They learn here how it ends, and
-  // what they have sent for it is received.
-  const bool is_asked = has_remote && !transport_broken && detector.knows_of_any();
-  const bool now =
-      is_asked || operations.has_unfinished() || any([](const auto& mechanism) { return !mechanism.is_idle(); });
+  const bool now = operations.has_unfinished() || any([](const auto& mechanism) { return !mechanism.is_idle(); });
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
   if (!has_remote) return;
   nap_ns.store(the<RemoteMessages>().nap_ns(), std::memory_order_relaxed);

@@ -59,7 +59,9 @@ class RemoteMessages final : public Mechanism {
     return !core_.transport_broken && expects_messages() &&
            (caller == Caller::application || core_.transport->any_thread());
   }
-  bool is_idle() const override { return core_.transport_broken || !is_busy(); }
+  /// After a death, ranks of other nodes may have begun what this rank never calls. They learn here how it ends, and
+  /// what they have sent for it is received.
+  bool is_idle() const override { return core_.transport_broken || (!is_busy() && !core_.detector.knows_of_any()); }
   void begin(Operation& operation) override;
   void end(Operation& operation) override;
   void cancel(Operation& operation) override;
