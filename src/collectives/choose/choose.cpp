@@ -349,7 +349,8 @@ Default choose_default(const Team& team, const Collective& collective) {
         return {"leader_ring", "more than " + kib(kLatencyBytes) + " in all; " + hierarchy};
       if (bytes * size > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
       if (is_hierarchy && nodes <= kShortRing)
-        return {"leader_ring", "at most " + std::to_string(kShortRing) + " nodes: no more rounds between them; " + hierarchy};
+        return {"leader_ring",
+                "at most " + std::to_string(kShortRing) + " nodes: no more rounds between them; " + hierarchy};
       if (collectives::power_of_two(team, collective)) return {"recursive_doubling", "short, and 2^k ranks"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
     case CollectiveKind::alltoall:
