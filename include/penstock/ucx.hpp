@@ -88,7 +88,7 @@ struct Joined {
 
 /// Makes the communicator of a group, and its messages. Collective and blocking, after open() on all ranks. Fails on
 /// all ranks if it fails on one: Error(peer_failed) names a rank whose process has ended, Error(timed_out) one from
-/// which nothing has come.
+/// which nothing has come. A rank that fails tells the others for a second, and later in flush().
 PENSTOCK_API Joined join(const Group& group, const CommOptions& options = {});
 
 }  // namespace penstock::ucx

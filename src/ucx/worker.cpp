@@ -44,6 +44,8 @@ Worker::Worker(const Library& library) : api_(library) {
   check(api_.ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
   // By default UCX finds out after 20 s that a process has ended whose node it shares.
   if (std::getenv("UCX_KEEPALIVE_INTERVAL") == nullptr) api_.ucp_config_modify(config, "KEEPALIVE_INTERVAL", "1s");
+  // UCX 1.20 aborts the program if it connects a second time to a process that has ended meanwhile.
+  if (std::getenv("UCX_TCP_MAX_CONN_RETRIES") == nullptr) api_.ucp_config_modify(config, "TCP_MAX_CONN_RETRIES", "1");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_TAG;
@@ -90,34 +92,31 @@ Worker::~Worker() {
 Endpoint& Worker::endpoint(const std::string& address) {
   std::unique_ptr<Endpoint>& found = endpoints_[address];
   if (found != nullptr) return *found;
-  auto made = std::make_unique<Endpoint>();
+  found = std::make_unique<Endpoint>(*this);
   ucp_ep_params_t params{};
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &Worker::on_error;
-  params.err_handler.arg = this;
-  const ucs_status_t status = api_.ucp_ep_create(worker_, &params, &made->handle);
+  params.err_handler.arg = found.get();
+  const ucs_status_t status = api_.ucp_ep_create(worker_, &params, &found->handle);
   if (status != UCS_OK) {  // usually because the process has ended
-    made->handle = nullptr;
-    made->has_failed = true;
-    made->error = api_.ucs_status_string(status);
-    made->is_gone.store(true, std::memory_order_release);
+    found->handle = nullptr;
+    found->has_failed = true;
+    found->error = api_.ucs_status_string(status);
+    found->is_gone.store(true, std::memory_order_release);
   }
-  found = std::move(made);
   return *found;
 }
 
-// UCX forbids to close the endpoint, and to make progress, here.
-void Worker::on_error(void* worker, ucp_ep_h handle, ucs_status_t status) {
-  auto& self = *static_cast<Worker*>(worker);
-  for (const auto& [address, endpoint] : self.endpoints_) {
-    if (endpoint->handle != handle || endpoint->has_failed) continue;
-    endpoint->has_failed = true;
-    endpoint->error = self.api_.ucs_status_string(status);
-    self.is_failing_.store(true, std::memory_order_relaxed);
-  }
+// UCX forbids to close the endpoint, and to make progress, here. It may not have returned the handle yet.
+void Worker::on_error(void* endpoint, ucp_ep_h, ucs_status_t status) {
+  auto& failed = *static_cast<Endpoint*>(endpoint);
+  if (failed.has_failed) return;
+  failed.has_failed = true;
+  failed.error = failed.worker.api_.ucs_status_string(status);
+  failed.worker.is_failing_.store(true, std::memory_order_relaxed);
 }
 
 // Of those that have failed nothing more can come.
@@ -125,11 +124,13 @@ void Worker::bury() {
   is_failing_.store(false, std::memory_order_relaxed);
   for (const auto& [address, endpoint] : endpoints_) {
     if (!endpoint->has_failed || endpoint->is_gone.load(std::memory_order_relaxed)) continue;
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    const ucs_status_ptr_t closing = api_.ucp_ep_close_nbx(std::exchange(endpoint->handle, nullptr), &param);
-    if (is_request(closing)) api_.ucp_request_free(closing);
+    if (endpoint->handle != nullptr) {
+      ucp_request_param_t param{};
+      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      const ucs_status_ptr_t closing = api_.ucp_ep_close_nbx(std::exchange(endpoint->handle, nullptr), &param);
+      if (is_request(closing)) api_.ucp_request_free(closing);
+    }
     endpoint->is_gone.store(true, std::memory_order_release);
   }
 }
@@ -193,6 +194,7 @@ bool Worker::send(Endpoint& to, ConstBytes from, std::uint64_t tag, Pending* pen
   if (is_error(started)) {
     to.has_failed = true;
     to.error = api_.ucs_status_string(raw_status(started));
+    to.handle = nullptr;  // left to UCX: 1.20 crashes when it closes a connection that it had not made yet
     is_failing_.store(true, std::memory_order_relaxed);
     return true;
   }

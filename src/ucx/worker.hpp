@@ -17,8 +17,13 @@
 
 namespace penstock::ucx {
 
+class Worker;
+
 /// A connection to another process. Made when something is first sent there; never removed.
 struct Endpoint {
+  explicit Endpoint(Worker& of_worker) : worker(of_worker) {}
+
+  Worker& worker;
   ucp_ep_h handle = nullptr;
   /// UCX has reported an error of the connection. What is sent afterwards is lost.
   bool has_failed = false;

@@ -19,7 +19,7 @@ constexpr int kRoundsInFlight = 4;
 constexpr int kLongRoundsInFlight = 8;
 constexpr std::uint64_t kLongBytes = 2 << 20;
 constexpr std::uint64_t kMostWaitingBytes = 32 << 20;
-constexpr std::uint64_t kMaxPairwisePieces = 1024;  // of all blocks: bounds the length of the plan
+constexpr std::uint64_t kMaxPairwisePieces = 4096;  // of all blocks: bounds the length of the plan
 // Inside a node a piece is copied by one system call, so larger pieces save calls.
 constexpr std::uint64_t kNearPieceBytes = 1 << 20;
 

@@ -258,6 +258,7 @@ Default choose_default(const Team& team, const Collective& collective) {
   constexpr std::uint64_t kCachedBytes = 16 << 20;  // received by all ranks together: fits in a last-level cache
   constexpr std::uint64_t kMostStagedWholeBytes = 1 << 20;
   constexpr int kLongChain = 64;
+  constexpr int kShortRing = 3;  // nodes among which doubling has no fewer rounds than a ring
   constexpr int kSharedRanks = 16;
 
   const std::uint64_t bytes = collectives::block_bytes(collective);
@@ -333,6 +334,7 @@ Default choose_default(const Team& team, const Collective& collective) {
       if (is_hierarchy && bytes > kDoublingBytes && bytes / static_cast<std::uint64_t>(nodes) >= kRingPartBytes)
         return {"leader_ring",
                 "more than " + kib(kDoublingBytes) + ", at least " + kib(kRingPartBytes) + " per node; " + hierarchy};
+      if (size == 2) return {"recursive_doubling", "2 ranks: one round, and no more bytes than in several"};
       if (!is_hierarchy && bytes > kLatencyBytes && bytes / size >= kRingPartBytes)
         return {"ring", "more than " + kib(kLatencyBytes) + ", at least " + kib(kRingPartBytes) + " per rank"};
       if (is_hierarchy) return {"leader_doubling", hierarchy};
@@ -346,6 +348,9 @@ Default choose_default(const Team& team, const Collective& collective) {
       if (bytes * size > kLatencyBytes && is_hierarchy)
         return {"leader_ring", "more than " + kib(kLatencyBytes) + " in all; " + hierarchy};
       if (bytes * size > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
+      if (is_hierarchy && nodes <= kShortRing)
+        return {"leader_ring",
+                "at most " + std::to_string(kShortRing) + " nodes: no more rounds between them; " + hierarchy};
       if (collectives::power_of_two(team, collective)) return {"recursive_doubling", "short, and 2^k ranks"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
     case CollectiveKind::alltoall:

@@ -5,7 +5,7 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kMaxExchangePieces = 512;  // parts times segments: bounds the length of the plan
+constexpr std::uint64_t kMaxExchangePieces = 512;  // parts or rounds times segments: bounds the length of the plan
 constexpr std::uint64_t kMaxExchangeSegments = 64;
 
 /// Two alternating buffers, so that the next message can arrive while the current one is added.
@@ -200,8 +200,9 @@ void doubling_allreduce(Sequence& sequence, const Group& group, const Exchange& 
   if (given.prepare) given.prepare(given.own, Sequence::kNone);
   const ExtraRanks extras(group.size());
   const int self = group.self;
-  const std::uint64_t segments =
-      pieces_of(given.elements * given.element_bytes, given.segment_bytes, kMaxExchangeSegments);
+  const auto rounds = static_cast<std::uint64_t>(std::max(1, log2_ceil(extras.full)));
+  const std::uint64_t segments = pieces_of(given.elements * given.element_bytes, given.segment_bytes,
+                                           std::max(kMaxExchangeSegments, kMaxExchangePieces / rounds));
   const auto piece = [&](Region whole, std::uint64_t s) {
     return part_of(whole, given.elements, given.element_bytes, segments, s);
   };

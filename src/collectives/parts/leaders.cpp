@@ -63,7 +63,10 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collect
 }
 
 std::uint64_t Leaders::segment_bytes() const {
-  if (collective_.segment_bytes != 0 || block_bytes(collective_) > kLeaderTaskBytes) return collective_.segment_bytes;
+  // Short segments overlap with the work inside the nodes, if there is any.
+  const bool all_lead = by_node_.size() == static_cast<std::size_t>(team_.size());
+  if (collective_.segment_bytes != 0 || block_bytes(collective_) > kLeaderTaskBytes || all_lead)
+    return collective_.segment_bytes;
   return kMessageBytes;
 }
 

@@ -9,7 +9,7 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kMaxReducePartsPieces = 512;  // parts times segments: bounds the length of the plan
+constexpr std::uint64_t kMaxReducePartsPieces = 2048;  // parts times segments: bounds the length of the plan
 
 }  // namespace
 

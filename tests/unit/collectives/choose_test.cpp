@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "collectives/parts/group.hpp"
 #include "penstock/collective.hpp"
@@ -67,6 +69,10 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 8192), "leader_doubling") << "64 KiB";
   EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 1 << 20), "leader_ring");
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::allreduce, 1 << 20), "ring");
+  EXPECT_EQ(chosen(team({0, 1}), CollectiveKind::allreduce, 1 << 20), "recursive_doubling") << "a ring has two rounds";
+  EXPECT_EQ(chosen(cluster, CollectiveKind::allgather, 8), "leader_ring");
+  EXPECT_EQ(chosen(team({0, 0, 1, 1, 2, 2, 3, 3}), CollectiveKind::allgather, 8), "recursive_doubling");
+  EXPECT_EQ(chosen(team({0, 1}), CollectiveKind::allgather, 1 << 20), "ring");
   EXPECT_EQ(chosen(cluster, CollectiveKind::bcast, 8), "hierarchical");
   EXPECT_EQ(chosen(cluster, CollectiveKind::bcast, 1 << 20), "leader_chain");
   EXPECT_EQ(chosen(team({0, 1, 1, 0, 1}), CollectiveKind::reduce, 1 << 20), "leader_chain");
@@ -104,6 +110,20 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 8 << 20), "chain");
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 4 << 20), "staged");
   EXPECT_EQ(chosen(copying, CollectiveKind::allgather, 1 << 20), "staged");
+}
+
+TEST(Choose, RingsOfOneRankPerNodeSendPieces) {
+  const auto messages = [](const Team& on, std::string_view algorithm, CollectiveKind kind, std::uint64_t count) {
+    const Plan plan = plan_collective(on, {.kind = kind, .count = count, .algorithm = std::string(algorithm)});
+    const int other = on.size() - 1;
+    return std::ranges::count_if(plan.steps,
+                                 [&](const Step& step) { return step.kind == StepKind::send && step.peer == other; });
+  };
+  EXPECT_EQ(messages(team({0, 1}), "ring", CollectiveKind::allgather, 1 << 20), 18);
+  EXPECT_EQ(messages(team({0, 0}), "ring", CollectiveKind::allgather, 1 << 20), 1) << "inside a node as a whole";
+  EXPECT_EQ(messages(team({0, 1}), "leader_doubling", CollectiveKind::allreduce, 60 << 10), 1);
+  EXPECT_EQ(messages(team({0, 0, 1}), "leader_doubling", CollectiveKind::allreduce, 60 << 10), 4)
+      << "shorter ones overlap with the work inside the node";
 }
 
 TEST(Choose, TakesATreeWhereASplitIsAskedFor) {

@@ -52,6 +52,30 @@ class ProcessesDeathTest : public testing::TestWithParam<bool> {
       }
     });
   }
+
+  /// Rank 0 gives up, which rank 2 hears from it: it would wait for minutes. Rank 2 does something before it joins.
+  void miss_rank_1(const std::function<void(const Meeting&)>& before_rank_2_joins) const {
+    expect_all_ok(run([&](ForkedRank& self, const Group& given) -> std::string {
+      std::string result = "ok";
+      if (self.rank != 1) {
+        Group group = given;
+        group.timeout = self.rank == 0 ? std::chrono::milliseconds(300) : std::chrono::minutes(10);
+        if (self.rank == 2) before_rank_2_joins(meeting_);
+        try {
+          join(group, {.progress_cores = 0});
+          result = "joined";
+        } catch (const Error& error) {
+          const ErrorCode expected = self.rank == 0 ? ErrorCode::timed_out : ErrorCode::peer_failed;
+          if (error.code() != expected) result = error.what();
+        }
+        meeting_.say_done(self.rank);
+        meeting_.flush_until_done(2 - self.rank);
+      }
+      self.barrier(kRanks);
+      return result;
+    }));
+  }
+
   Meeting meeting_;
 };
 
@@ -98,39 +122,33 @@ TEST_P(ProcessesDeathTest, ADeathIsToldToAllByName) {
                 1);
 }
 
+// The others may have connected to the rank that dies, or be connecting to it.
 TEST_P(ProcessesDeathTest, ADeathBeforeJoiningFailsItOnAll) {
   PENSTOCK_NEEDS_UCX();
-  expect_all_ok(run([](ForkedRank& self, const Group& group) -> std::string {
-                  if (self.rank == 1) ::kill(::getpid(), SIGKILL);
-                  try {
-                    join(group, {.progress_cores = 0});
-                    return "joined";
-                  } catch (const Error& error) {
-                    return error.code() == ErrorCode::peer_failed ? "ok" : error.what();
-                  }
-                }),
-                1);
+  for (unsigned delay_us = 0; delay_us <= 40'000; delay_us += 8'000)
+    expect_all_ok(run([&](ForkedRank& self, const Group& group) -> std::string {
+                    if (self.rank == 1) {
+                      ::usleep(delay_us);
+                      ::kill(::getpid(), SIGKILL);
+                    }
+                    try {
+                      join(group, {.progress_cores = 0});
+                      return "joined";
+                    } catch (const Error& error) {
+                      return error.code() == ErrorCode::peer_failed ? "ok" : error.what();
+                    }
+                  }),
+                  1);
 }
 
 TEST_P(ProcessesDeathTest, ARankThatDoesNotJoinIsMissedOnAll) {
   PENSTOCK_NEEDS_UCX();
-  expect_all_ok(run([](ForkedRank& self, const Group& given) -> std::string {
-    Group group = given;
-    // The ranks that come wait as long as it takes that one of them has told the others.
-    group.timeout = self.rank == 0 ? std::chrono::milliseconds(300) : std::chrono::minutes(10);
-    std::string result = "ok";
-    if (self.rank != 1) {
-      try {
-        join(group, {.progress_cores = 0});
-        result = "joined";
-      } catch (const Error& error) {
-        const ErrorCode expected = self.rank == 0 ? ErrorCode::timed_out : ErrorCode::peer_failed;
-        if (error.code() != expected) result = error.what();
-      }
-    }
-    self.barrier(kRanks);
-    return result;
-  }));
+  miss_rank_1([](const Meeting&) {});
+}
+
+TEST_P(ProcessesDeathTest, ARankThatComesLateHearsThatItsGroupHasFailed) {
+  PENSTOCK_NEEDS_UCX();
+  miss_rank_1([](const Meeting& meeting) { meeting.flush_until_done(0); });
 }
 
 INSTANTIATE_TEST_SUITE_P(SharedMemory, ProcessesDeathTest, testing::Bool(),

@@ -101,8 +101,15 @@ class Meeting {
     return group;
   }
 
+  void say_done(int rank) const { std::ofstream(done(rank)).put('.'); }
+  /// UCX sends the last messages of the caller's meanwhile.
+  void flush_until_done(int rank) const {
+    for (; !std::filesystem::exists(done(rank)); ::usleep(1000)) flush(std::chrono::milliseconds(10));
+  }
+
  private:
   std::filesystem::path file(int rank) const { return folder_ / std::to_string(rank); }
+  std::filesystem::path done(int rank) const { return folder_ / ("done-" + std::to_string(rank)); }
   std::filesystem::path folder_;
 };
 
