@@ -183,17 +183,19 @@ set_up_intel_mpi() {
   pip_install impi-rt --no-deps --ignore-installed --no-warn-script-location --prefix "$mpi_dir/impi" impi-rt==2021.19.0
 }
 
-# PyTorch in its own virtual environment, build/torch-env, which sees the packages of build/env. pip's own configuration decides
-# which build it is: without an index of CPU builds, that for GPUs, gigabytes of it.
+# PyTorch and JAX in their own virtual environment, build/torch-env, which sees the packages of build/env. pip's own configuration
+# decides which build of PyTorch it is: without an index of CPU builds, that for GPUs, gigabytes of it.
 set_up_torch() {
   local torch_env="$PENSTOCK_ROOT/build/torch-env" own
-  "$torch_env/bin/python" -c 'import torch' >/dev/null 2>&1 && return 0
-  say "PyTorch for CPUs in build/torch-env"
+  "$torch_env/bin/python" -c 'import torch, jax' >/dev/null 2>&1 && return 0
+  say "PyTorch and JAX for CPUs in build/torch-env"
   "$env_dir/bin/python" -m venv "$torch_env"
   own="$("$torch_env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
   "$env_dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/penstock-env.pth"
   "$torch_env/bin/python" -m pip install --quiet --disable-pip-version-check torch==2.13.0 expecttest >&2 ||
     die "pip could not install torch==2.13.0"
+  "$torch_env/bin/python" -m pip install --quiet --disable-pip-version-check jax >&2 ||
+    say "JAX could not be installed; its tests are skipped"
 }
 
 # The generator of the documentation site, in its own virtual environment, which sees the packages of build/env.

@@ -414,19 +414,28 @@ def redistribute(
     planned. If layouts, types or op differ between ranks, all raise :class:`penstock.Error` ("mismatch") and write nothing.
     Element types may differ as for :func:`plan_redistribute`.
     """
-    core = comm._open()
+    return Request(start(comm._open(), source, target, op, alpha, beta, workspace))
+
+
+def start(
+    core: _penstock.Comm,
+    source: DistArray,
+    target: DistArray,
+    op: str,
+    alpha: complex,
+    beta: complex,
+    workspace: Any,
+) -> _penstock.Request:
+    """:func:`redistribute` on any communicator of the extension."""
     failure = _failure_of(core.rank, source, target)
     if failure:
-        pending = _penstock.start_redistribution(
+        return _penstock.start_redistribution(
             core, None, None, ("", ""), str(op), None, None, alpha, beta, workspace, failure
         )
-        return Request(pending)
     names = _name_of(source.dtype), _name_of(target.dtype)
     layouts = source.layout._native, target.layout._native
-    return Request(
-        _penstock.start_redistribution(
-            core, *layouts, names, str(op), source.local, target.local, alpha, beta, workspace, ""
-        )
+    return _penstock.start_redistribution(
+        core, *layouts, names, str(op), source.local, target.local, alpha, beta, workspace, ""
     )
 
 

@@ -190,11 +190,11 @@ def ctest(preset: str, log: Path, *options: str, **environment: str) -> Result:
     return count_junit(report, status, log)
 
 
-def pytest(log: Path, *arguments: str | Path) -> Result:
+def pytest(log: Path, *arguments: str | Path, python: str | Path = sys.executable) -> Result:
     report = LOGS / f"{log.stem}.xml"
     report.unlink(missing_ok=True)
     command = [
-        sys.executable,
+        python,
         "-m",
         "pytest",
         "-v",  # names a test before it runs, so that a hanging test is the last line of the log
@@ -436,8 +436,8 @@ TORCH_RANKS = {"mpich": (1, 2, 4), "openmpi": (3,)}
 
 @suite(
     "torch",
-    f"PyTorch's backend on {', '.join(map(str, sorted(sum(TORCH_RANKS.values(), ()))))} ranks, and PyTorch's own tests "
-    "(PyTorch is only fetched with --all)",
+    f"PyTorch's backend on {', '.join(map(str, sorted(sum(TORCH_RANKS.values(), ()))))} ranks, PyTorch's own tests, and JAX "
+    "(they are only fetched with --all)",
     quick=False,
     alone=True,
 )
@@ -458,6 +458,9 @@ def torch(options: Options) -> Result:
                 mpi_tests(f"torch-{mpi}-{ranks}", launch, (ROOT / "tests/pytorch",), TORCH_PYTHON, PENSTOCK_MPI=mpi)
             )
     result.add(pytest(log, ROOT / "tests/pytorch_programs"))
+    # They also belong to the suite `python`, whose environment has no JAX.
+    jax = [ROOT / "tests/python" / f"test_{name}.py" for name in ("dataset_jax", "jax_arrays")]
+    result.add(pytest(log_of("jax"), *jax, python=TORCH_PYTHON))
     return result
 
 

@@ -56,7 +56,12 @@ void visit_volumes_of_copy(const Layout& source, const Layout& target, MatrixOp 
           sum += elems * volume.elems;
         }
       };
-      visit(visit, 0, 0, 1);
+      if (dimensions == 0) {  // one element
+        touched.push_back(owners[0]);
+        to_rank[static_cast<std::size_t>(owners[0])] = 1;
+      } else {
+        visit(visit, 0, 0, 1);
+      }
     }
     if (touched.size() > to_rank.size() / 16) {
       touched.clear();

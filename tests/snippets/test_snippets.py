@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -159,6 +160,10 @@ def python_runs() -> Iterator[object]:
             yield pytest.param(snippet, mpi or MPIS[0], ranks, id=f"{snippet}-{mpi or 'no MPI'}-{ranks}")
 
 
+def has_jax(python: str | Path) -> bool:
+    return Path(python).exists() and subprocess.run([python, "-c", "import jax"], capture_output=True).returncode == 0
+
+
 @pytest.mark.parametrize(("snippet", "mpi", "ranks"), list(python_runs()))
 def test_python(snippet: Snippet, mpi: str, ranks: int, tmp_path: Path, moved: Callable[[str], str]) -> None:
     text = with_prelude(snippet.text)
@@ -169,6 +174,10 @@ def test_python(snippet: Snippet, mpi: str, ranks: int, tmp_path: Path, moved: C
         python = ROOT / "build/torch-env/bin/python"
         if not python.exists():
             pytest.skip("PyTorch is not in build/torch-env; ./dev setup --with torch installs it")
+    if "import jax" in text:
+        python = next((each for each in (ROOT / "build/torch-env/bin/python", sys.executable) if has_jax(each)), "")
+        if not python:
+            pytest.skip("JAX is not in build/torch-env; ./dev setup --with torch installs it")
     output = run(*launch, python, "example.py", cwd=tmp_path, mpi=mpi)
     if "print(" in text:
         assert output.strip()

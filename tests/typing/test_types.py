@@ -21,7 +21,7 @@ PACKAGE = Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build/release")) / "pyth
 # Not imported by users.
 OWN_PROGRAMS = ("penstock.bench.", "penstock.cli.", "penstock.tuning.")
 # Made of classes of packages that are not installed for these checks.
-ON_OTHER_CLASSES = ("penstock.torch", "penstock.filesystem.PenstockFileSystem")
+ON_OTHER_CLASSES = ("penstock.torch", "penstock.jax", "penstock.filesystem.PenstockFileSystem")
 # PyTorch is not installed for these checks, so its types, and the examples that use them, are unknown to them.
 EXAMPLES = sorted(path for path in (ROOT / "examples/python").glob("*.py") if "import torch" not in path.read_text())
 BASEDPYRIGHT = shutil.which("basedpyright") or "basedpyright"

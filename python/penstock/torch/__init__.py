@@ -11,6 +11,8 @@ is launched and how it differs from gloo is in docs/integrations/pytorch.md.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from penstock.error import Error
 
 try:
@@ -28,7 +30,31 @@ from penstock.torch.creation import Options, create
 from penstock.torch.launch import register_rendezvous
 from penstock.torch.process_group import ProcessGroup
 
-__all__ = ["DataLoader", "Options", "ProcessGroup", "register"]
+if TYPE_CHECKING:
+    from penstock.torch.tensors import iredistribute, layout_for, layout_of, placements_of, redistribute
+
+#: Loaded when used: DTensor takes longer to import than the rest.
+_OF_TENSORS = ("iredistribute", "layout_for", "layout_of", "placements_of", "redistribute")
+
+__all__ = [
+    "DataLoader",
+    "Options",
+    "ProcessGroup",
+    "iredistribute",
+    "layout_for",
+    "layout_of",
+    "placements_of",
+    "redistribute",
+    "register",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_TENSORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from penstock.torch import tensors
+
+    return getattr(tensors, name)
 
 
 def register() -> None:

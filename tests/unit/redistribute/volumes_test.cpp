@@ -52,6 +52,11 @@ TEST(Volumes, NeedOnePeriodOfALongAxis) {
   EXPECT_EQ(sum, (tera + 5) * 8);
 }
 
+TEST(Volumes, OfAnArrayWithoutDimensions) {
+  const std::vector<PairVolume> moved = {{1, 2, 1}};
+  EXPECT_EQ(transfer_volumes(Layout::whole({}, 1, 3), Layout::whole({}, 2, 3)), moved);
+}
+
 TEST(Volumes, ShapesMustFit) {
   const Layout a = Layout::whole({4, 6});
   EXPECT_THROW(transfer_volumes(a, Layout::whole({6, 4})), Error);
