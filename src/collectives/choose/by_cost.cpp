@@ -156,7 +156,8 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   double best = *threshold_seconds * kGain;
   for (const auto& [least, row] : rows) {
     if (least >= best) break;
-    const std::optional<double> seconds = row->seconds(team, collective, machine);
+    // A row that takes longer than the best one so far need not be followed to its end.
+    const std::optional<double> seconds = row->seconds_up_to(team, collective, machine, best);
     if (!seconds) continue;
     candidates.push_back({row, *seconds});
     best = std::min(best, *seconds);

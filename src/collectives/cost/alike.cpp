@@ -45,8 +45,9 @@ std::optional<Time> time_of(const Call& call, std::span<const int> ranks, std::s
     plans.push_back(row.plan(team, call.collective));
     steps += plans.back().steps.size() + steps_per_plan;
     if (steps > most_steps) return std::nullopt;
+    if (plan::least_seconds_of(plans.back(), call.team, call.machine) > call.most_seconds) return std::nullopt;
   }
-  return plan::time_of_alike_nodes<Time>(plans, team, call.machine);
+  return plan::time_of_alike_nodes<Time>(plans, team, call.machine, call.most_seconds);
 }
 
 template <class Time>
@@ -103,7 +104,8 @@ std::optional<Time> alike_rounds(const Call& call) {
   if (!are_equal(ranks_by_node(call.team, 0))) return few_ranks<Time>(call);
   const auto time_of_first = [&](int count) {
     const Team team = first_nodes(call.team, count);
-    return time_of<Time>({call.row, team, call.collective, call.machine}, ranks_by_node(team, 0).back(), kManySteps);
+    return time_of<Time>({call.row, team, call.collective, call.machine, call.most_seconds},
+                         ranks_by_node(team, 0).back(), kManySteps);
   };
   const std::optional<Time> more = time_of_first(kMoreNodes);
   const std::optional<Time> fewer = time_of_first(kFewerNodes);
@@ -136,7 +138,7 @@ std::optional<Time> equal_parts(const Call& call) {
   collective.receive = {};
   const Algorithm& row = row_of({call.row, call.team, collective, call.machine});
   if constexpr (std::same_as<Time, double>)
-    return row.seconds(call.team, collective, call.machine);
+    return row.seconds_up_to(call.team, collective, call.machine, call.most_seconds);
   else
     return row.seconds_by_term(call.team, collective, call.machine);
 }

@@ -3,6 +3,7 @@
 // function; `unpriced` rows have none.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -16,6 +17,8 @@ struct Call {
   const Team& team;
   const Collective& collective;
   const Machine& machine;
+  /// Costs beyond are not wanted: there is none, or it is followed to its end.
+  double most_seconds = std::numeric_limits<double>::infinity();
 };
 
 /// Time: double, the seconds alone, or Cost. None if the function does not cover the team.

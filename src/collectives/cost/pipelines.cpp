@@ -118,7 +118,8 @@ class Pipeline {
     if (directions_.down) handed_in_.resize(children_of_all * segments_);
   }
 
-  Time run() {
+  /// None if it takes more than `most_seconds`.
+  std::optional<Time> run(double most_seconds) {
     if (directions_.up)
       begin_up();
     else
@@ -126,6 +127,7 @@ class Pipeline {
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
+      if (seconds_of(event.time) > most_seconds) return std::nullopt;
       handle(event);
     }
     return directions_.down && !by_tasks_ ? std::max(end_, spread()) : end_;
@@ -489,9 +491,11 @@ std::optional<Time> of_segments(std::uint32_t segments, std::uint32_t per_batch,
   if (std::min(segments, followed) > kMostMessages / nodes) return std::nullopt;
   if (segments <= followed) return run(segments);
   const std::uint32_t fewer = followed / 3 * 2;
-  const Time many = run(followed);
+  const std::optional<Time> many = run(followed);
+  const std::optional<Time> few = many ? run(fewer) : std::nullopt;
+  if (!few) return std::nullopt;
   const double per_segment = 1.0 / static_cast<double>(followed - fewer);
-  return many + static_cast<double>(segments - followed) * (per_segment * (many - run(fewer)));
+  return *many + static_cast<double>(segments - followed) * (per_segment * (*many - *few));
 }
 
 Directions directions_of(CollectiveKind kind) {
@@ -511,7 +515,8 @@ std::optional<Time> along(const Call& call, const std::vector<std::vector<int>>&
         const std::uint64_t longer = call.collective.count % segments * count / segments;
         const Sizes sizes{count, longer == 0 ? count : static_cast<std::uint32_t>(longer),
                           (call.collective.count + segments - 1) / segments * item_bytes, item_bytes};
-        return Pipeline<Time>(call, nodes, between, by_tasks, sizes, per_batch, directions_of(kind)).run();
+        return Pipeline<Time>(call, nodes, between, by_tasks, sizes, per_batch, directions_of(kind))
+            .run(call.most_seconds);
       });
 }
 
