@@ -526,7 +526,9 @@ int root_of(const Collective& collective) { return is_rooted(collective.kind) ? 
 
 template <class Time>
 std::optional<Time> levels(const Call& call) {
-  if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
+  // Exact, but takes longer than to follow one segment.
+  if (Segments(call.collective).count() > 1)
+    if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
   const LevelsRow& row = *levels_row(call.row);
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, root_of(call.collective));
   if (nodes.size() < 2) return all_ranks<Time>(call);
@@ -534,7 +536,8 @@ std::optional<Time> levels(const Call& call) {
   // Ranks that share a core wait for each other in ways that are not followed, and trees along domains differ between
   // nodes of one size.
   const bool has_domains = !call.team.domain_of_rank.empty();
-  if (!by_tasks && (has_domains || largest_node(call.team) > call.machine.node.cores)) return std::nullopt;
+  if (!by_tasks && (has_domains || largest_node(call.team) > call.machine.node.cores))
+    return few_ranks<Time>(call);
   std::vector<int> leaders;
   for (const std::vector<int>& node : nodes) leaders.push_back(node[0]);
   const auto tree = [&](const auto& make) { return shape_of(leaders, call.team.size() - 1, make); };
@@ -552,9 +555,8 @@ std::optional<Time> levels(const Call& call) {
 
 template <class Time>
 std::optional<Time> flat_tree(const Call& call) {
-  if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, root_of(call.collective));
-  if (nodes.size() < 2 || nodes.size() != static_cast<std::size_t>(call.team.size())) return std::nullopt;
+  if (nodes.size() < 2 || nodes.size() != static_cast<std::size_t>(call.team.size())) return few_ranks<Time>(call);
   const Group all = by_node(call.team, root_of(call.collective));
   const Shape shape = shape_of(all.ranks, call.team.size() - 1, [&](const Group& group) {
     return call.row == "chain" ? chain(group) : binomial(group);
