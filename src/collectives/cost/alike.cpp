@@ -19,6 +19,7 @@ namespace {
 // Steps of all ranks together that are simulated one by one.
 constexpr std::size_t kFewSteps = 320;
 constexpr std::size_t kManySteps = 10'000;  // if there is no other way
+constexpr int kFewRanks = 8;                // to simulate all of them takes little longer than to simulate one node
 // Nodes of alike rounds that are simulated: more than exchange with a rank at the same time.
 constexpr int kMoreNodes = 16;
 constexpr int kFewerNodes = 12;
@@ -91,8 +92,9 @@ std::optional<Time> all_ranks(const Call& call) {
 template <class Time>
 std::optional<Time> alike_nodes(const Call& call) {
   if (node_count(call.team) == 1) return all_ranks<Time>(call);
-  if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, 0);
+  if (call.team.size() <= kFewRanks || !are_equal(nodes))
+    if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
   return are_equal(nodes) ? time_of<Time>(call, nodes.back(), kManySteps) : std::nullopt;
 }
 
