@@ -88,7 +88,7 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, double bytes,
     return std::max(2 * others * hop, 2 * all * others / nodes);
   if (row.name == "leader_scatter") return std::max(others * hop, all * others / nodes);
   if (row.name == "leader_doubling") return std::max(rounds * hop, rounds * all);
-  if (row.name == "leader_rabenseifner") return std::max(2 * rounds * hop, all * others / nodes);
+  if (row.name == "leader_rabenseifner") return std::max(2 * rounds * hop, (is_both ? 2 : 1) * all * others / nodes);
   // Trees with two children at most are the lowest with as many rounds; binomial ones send all in each.
   const bool is_binomial = row.name == "hierarchical" || row.name == "node_shared";
   return std::max((is_both ? 2 : 1) * rounds * hop, (is_binomial ? rounds : 1) * all);
