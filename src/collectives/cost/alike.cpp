@@ -19,7 +19,9 @@ namespace {
 // Steps of all ranks together that are simulated one by one.
 constexpr std::size_t kFewSteps = 320;
 constexpr std::size_t kManySteps = 10'000;  // if there is no other way
-constexpr int kFewRanks = 8;                // to simulate all of them takes little longer than to simulate one node
+constexpr std::uint64_t kAlikeSegments = 4;
+constexpr std::uint64_t kAlikeHalvedBytes = 16 << 10;  // one segment inside the nodes as well
+constexpr int kFewRanks = 8;  // to simulate all of them takes little longer than to simulate one node
 // Nodes of alike rounds that are simulated: more than exchange with a rank at the same time.
 constexpr int kMoreNodes = 16;
 constexpr int kFewerNodes = 12;
@@ -98,6 +100,18 @@ std::optional<Time> alike_nodes(const Call& call) {
   return are_equal(nodes) ? time_of<Time>(call, nodes.back(), kManySteps) : std::nullopt;
 }
 
+namespace {
+
+// With many segments nodes drift apart.
+template <class Time>
+std::optional<Time> if_powers_of_two(const Call& call, std::uint64_t most_bytes) {
+  const bool are_alike =
+      std::has_single_bit(static_cast<unsigned>(node_count(call.team))) && block_bytes(call.collective) <= most_bytes;
+  return are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call);
+}
+
+}  // namespace
+
 template <class Time>
 std::optional<Time> alike_rounds(const Call& call) {
   const int nodes = node_count(call.team);
@@ -123,10 +137,12 @@ std::optional<Time> alike_ranks(const Call& call) {
 
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call) {
-  // With several segments nodes drift apart.
-  const bool are_alike = std::has_single_bit(static_cast<unsigned>(node_count(call.team))) &&
-                         block_bytes(call.collective) <= plan::kEagerBytes;
-  return are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call);
+  return if_powers_of_two<Time>(call, kAlikeSegments * plan::kEagerBytes);
+}
+
+template <class Time>
+std::optional<Time> alike_halves(const Call& call) {
+  return if_powers_of_two<Time>(call, kAlikeHalvedBytes);
 }
 
 template <class Time>
@@ -154,6 +170,7 @@ PENSTOCK_COST(alike_nodes)
 PENSTOCK_COST(alike_rounds)
 PENSTOCK_COST(alike_ranks)
 PENSTOCK_COST(alike_powers_of_two)
+PENSTOCK_COST(alike_halves)
 PENSTOCK_COST(equal_parts)
 #undef PENSTOCK_COST
 

@@ -54,6 +54,9 @@ std::optional<Time> alike_ranks(const Call& call);
 /// The same for a power of two of nodes and short data; others as all_ranks().
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call);
+/// The same for exchanges of halves, with shorter data.
+template <class Time>
+std::optional<Time> alike_halves(const Call& call);
 
 /// reduce_scatter: if all parts have one length, as the row of reduce_scatter_block of this name; if not, as
 /// all_ranks().
