@@ -536,8 +536,7 @@ std::optional<Time> levels(const Call& call) {
   // Ranks that share a core wait for each other in ways that are not followed, and trees along domains differ between
   // nodes of one size.
   const bool has_domains = !call.team.domain_of_rank.empty();
-  if (!by_tasks && (has_domains || largest_node(call.team) > call.machine.node.cores))
-    return few_ranks<Time>(call);
+  if (!by_tasks && (has_domains || largest_node(call.team) > call.machine.node.cores)) return few_ranks<Time>(call);
   std::vector<int> leaders;
   for (const std::vector<int>& node : nodes) leaders.push_back(node[0]);
   const auto tree = [&](const auto& make) { return shape_of(leaders, call.team.size() - 1, make); };
