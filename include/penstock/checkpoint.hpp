@@ -83,6 +83,10 @@ struct CheckpointerOptions {
   /// With 1, a save waits for the previous one; with 2, for the one before that, and so on. Equal on all ranks.
   int staging_buffers = 1;
   int undrained_max = 4;  ///< if this many checkpoints wait to be drained, the next save waits for the oldest
+  /// With a burst buffer: how fast all ranks together drain it, each an equal share, so that others may use the slow
+  /// tier and the network. Saves that come faster wait as `undrained_max` says. It holds for finish(), too. 0: no
+  /// limit.
+  double drain_bytes_per_s = 0;
   /// Not empty: the slow tier is a store, and this is the name of the blob in it that holds all checkpoints of the run,
   /// each as one version. Chunks that did not change since the checkpoint before are not written again. Any job that
   /// saves to a run must keep to this form. Empty: the slow tier is a folder with objects for each checkpoint.
@@ -161,7 +165,8 @@ class PENSTOCK_API Checkpointer {
 
   /// Reads the newest complete and intact checkpoint, or that of one step, into the given layouts. The newest is the
   /// one that was saved last; superseded ones are tried after all others. Each rank reads and verifies the chunks that
-  /// hold its part, from the burst buffer if possible. Needs memory for the result and one chunk. Collective; all ranks
+  /// hold its part, from the burst buffer if possible, several at once. Needs memory for the result, and 16 MiB or one
+  /// chunk if that is larger. Collective; all ranks
   /// get the same step. Throws Error(not_found) if there is no checkpoint, Error(corrupt) if none is intact,
   /// Error(invalid_argument) if a layout does not fit; the contents of `into` are undefined then.
   Restored restore(const RestoreOptions& options = {});
@@ -182,6 +187,10 @@ class PENSTOCK_API Checkpointer {
   /// Allocates and touches one staging buffer for saves of `local_bytes` on this rank, so that the first save is no
   /// slower. Local.
   void reserve(std::uint64_t local_bytes);
+
+  /// The flags that at least one rank has set: for decisions, such as when to save, that all ranks must make alike.
+  /// Collective.
+  std::uint64_t any_of(std::uint64_t flags);
 
   /// Waits until all checkpoints are drained or failed. Throws the first error that no call has thrown. Collective.
   void finish();

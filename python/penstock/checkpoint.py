@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from penstock import _penstock
+from penstock.checkpoint_schedule import Schedule
 from penstock.checkpoint_tree import (
     ArrayInfo,
     Comparison,
@@ -32,6 +33,8 @@ from penstock.error import Error
 from penstock.layout import DistArray, Layout
 
 if TYPE_CHECKING:
+    import signal
+
     from penstock.checkpoint_tree import Saved
 
 __all__ = ["ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"]
@@ -130,6 +133,9 @@ class Checkpointer:
         Unit of checksums and of reads. A multiple of 64.
     undrained_max : int
         If this many checkpoints wait to be drained, the next save waits for the oldest.
+    drain_bytes_per_s : float, optional
+        How fast all ranks together drain the burst buffer, each an equal share: it leaves the rest of the slow tier's rate
+        to others. Saves that come faster wait, as ``undrained_max`` says. It holds for :meth:`finish`, too.
     staging_buffers : int
         How many saves may be copied but not yet complete in the first tier. With 1, a save waits for the previous one. With 2
         it waits for the one before, takes twice the memory if saves follow each other closely, and learns of a failure one
@@ -140,6 +146,15 @@ class Checkpointer:
         checkpoint before is not written again. ``penstock store`` sees the checkpoints (``log``, ``check``, ``diff``,
         ``mount``), and a clone of the blob is a branch of the run. What ``penstock checkpoint`` removes is freed at once;
         ``penstock store gc`` keeps all checkpoints. All programs that save to a run give the same ``url`` and ``run``.
+    save_on_signal : iterable of signals
+        Signals after which a save is :meth:`due`, such as ``(signal.SIGTERM, signal.SIGUSR1)``: many batch systems send one
+        before they end a job. They no longer do anything else. Previous handlers come back with :meth:`close`. Only in the
+        main thread.
+    mtbf_s : float, optional
+        The mean time between failures of the whole job, in seconds. Saves are then :meth:`due` at the interval that loses the
+        least time, which follows from it and from how long saves take; see :attr:`interval_s`.
+    save_every : int, optional
+        Saves are :meth:`due` at steps that are multiples of this.
     """
 
     def __init__(
@@ -155,8 +170,12 @@ class Checkpointer:
         keep_younger_s: float | None = None,
         chunk_bytes: int = 1 << 20,
         undrained_max: int = 4,
+        drain_bytes_per_s: float | None = None,
         staging_buffers: int = 1,
         run: str | None = None,
+        save_on_signal: Iterable[int] = (),
+        mtbf_s: float | None = None,
+        save_every: int | None = None,
     ) -> None:
         if keep is not None and keep < 1:
             raise Error(f"keep is {keep}; expected a number of checkpoints from 1 on, or None to keep all")
@@ -177,6 +196,8 @@ class Checkpointer:
             raise Error(f"best_mode is {best_mode!r}; expected 'min' or 'max'")
         if keep_younger_s is not None and not keep_younger_s > 0:
             raise Error(f"keep_younger_s is {keep_younger_s}; expected seconds above 0, or None")
+        if drain_bytes_per_s is not None and not 0 < drain_bytes_per_s < math.inf:
+            raise Error(f"drain_bytes_per_s is {drain_bytes_per_s}; expected bytes per second above 0, or None")
         if chunk_bytes < 0:
             raise Error(f"chunk_bytes is {chunk_bytes}; expected a multiple of 64 above 0")
         if run == "":
@@ -187,7 +208,8 @@ class Checkpointer:
         self._comm = _penstock_comm(comm)
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
         core = None if self._comm is None else self._comm._open()
-        self._native = _penstock.Checkpointer(
+        self._schedule = Schedule(save_on_signal, mtbf_s, save_every)
+        self._native = self._opened(
             url,
             burst_buffer or "",
             keep or 0,
@@ -200,12 +222,47 @@ class Checkpointer:
             keep_best[0] if keep_best else "",
             best_mode == "max",
             keep_younger_s or 0.0,
+            drain_bytes_per_s or 0.0,
             core,
         )
         #: What the last :meth:`restore` skipped or repaired.
         self.restore_warnings: list[str] = []
         self._number = next(_numbers)
         _open.add(self)
+
+    def _opened(self, *arguments: Any) -> _penstock.Checkpointer:
+        weakref.finalize(self, self._schedule.signals.restore)
+        try:
+            return _penstock.Checkpointer(*arguments)
+        except BaseException:
+            self._schedule.signals.restore()
+            raise
+
+    def due(self, step: int) -> bool:
+        """Whether to save now: ``if checkpoints.due(step): checkpoints.save(step, state)``. The same on all ranks.
+
+        It is due if a signal of ``save_on_signal`` has come to any rank since the last call; if, with ``mtbf_s``, the interval
+        has passed by the clock of rank 0, or nothing has been saved yet; and at multiples of ``save_every``. Collective: one
+        small exchange, so call it once in a step. Signal handlers only count, hence no rank decides alone.
+        """
+        return self._schedule.due(operator.index(step), self._rank, self._native.any_of)
+
+    @property
+    def signals(self) -> frozenset[signal.Signals]:
+        """The signals of ``save_on_signal`` that have come to any rank, as of the last :meth:`due`; equal on all ranks.
+
+        ``if signal.SIGTERM in checkpoints.signals: break`` after the save ends a program that is asked to.
+        """
+        return self._schedule.agreed
+
+    @property
+    def interval_s(self) -> float | None:
+        """Seconds from one save to the next that lose the least time, by the saves of this rank so far.
+
+        None without ``mtbf_s``, and before the first save. Daly's estimate: about ``sqrt(2 * cost * mtbf_s)``; the cost is the
+        median of what the last five saves took from the program (:attr:`CheckpointHandle.stall_s`).
+        """
+        return self._schedule.interval_s
 
     def save(
         self, step: int, tree: Any, dataset: Any = None, *, metrics: Mapping[str, float] | None = None
@@ -264,7 +321,9 @@ class Checkpointer:
             self._native.fail_save(step, str(error))
             raise
         native = self._native.save(step, arrays, metadata, numbers)
-        return CheckpointHandle(native, time.perf_counter() - begin)
+        stall_s = time.perf_counter() - begin
+        self._schedule.saved(stall_s)
+        return CheckpointHandle(native, stall_s)
 
     @overload
     def restore(
@@ -456,6 +515,7 @@ class Checkpointer:
             self._native.finish()
         finally:
             self._native.close()
+            self._schedule.signals.restore()
 
     def __enter__(self) -> Checkpointer:
         return self

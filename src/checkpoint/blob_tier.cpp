@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -44,6 +45,30 @@ std::string read_text(const Snapshot& snapshot, std::uint64_t offset_bytes, std:
 BlobHeader header_of(const Snapshot& snapshot) {
   if (snapshot.version() == 0) return {};
   return BlobHeader::parse(read_text(snapshot, 0, kHeaderBytes));
+}
+
+/// All that a rank has staged: each part behind its length.
+Written encode(const std::vector<StagedWrite>& staged) {
+  Written written;
+  for (const StagedWrite& one : staged) {
+    const std::uint64_t size_bytes = one.encoded.size();
+    const ConstBytes head = std::as_bytes(std::span(&size_bytes, 1));
+    written.insert(written.end(), head.begin(), head.end());
+    written.insert(written.end(), one.encoded.begin(), one.encoded.end());
+  }
+  return written;
+}
+
+std::vector<StagedWrite> decode(const Written& written) {
+  std::vector<StagedWrite> staged;
+  for (ConstBytes rest(written); !rest.empty();) {
+    std::uint64_t size_bytes = 0;
+    std::memcpy(&size_bytes, rest.data(), sizeof size_bytes);
+    rest = rest.subspan(sizeof size_bytes);
+    staged.push_back({{rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(size_bytes)}});
+    rest = rest.subspan(size_bytes);
+  }
+  return staged;
 }
 
 std::string who(const BlobHeader& header) {
@@ -139,28 +164,38 @@ class BlobTier final : public Tier {
     if (info.size_bytes == 0) return {};
     const std::shared_ptr<BlobState> state = existing();
     const std::vector<bool> unchanged = unchanged_chunks(state, rank, content, base);
-    std::vector<WriteRegion> regions;
-    for (std::uint64_t chunk = 0; chunk < unchanged.size();) {
-      std::uint64_t end = chunk + 1;
-      if (unchanged[chunk]) {
-        chunk = end;
-        continue;
-      }
-      while (end < unchanged.size() && !unchanged[end]) ++end;
-      regions.push_back({info.place_bytes + chunk * content.chunk_bytes, content.load(chunk, end - chunk)});
-      chunk = end;
+    std::vector<ChunkRange> changed;
+    for (std::uint64_t chunk = 0; chunk < unchanged.size(); ++chunk) {
+      if (unchanged[chunk]) continue;
+      if (changed.empty() || changed.back().first + changed.back().count != chunk) changed.push_back({chunk, 0});
+      ++changed.back().count;
     }
-    // The digests, and zeros over what an earlier version may have up to the next place.
-    std::vector<std::byte> tail(aligned_place(info.size_bytes) - info.data_bytes);
-    const ConstBytes table = std::as_bytes(std::span(content.digests));
-    std::copy(table.begin(), table.end(), tail.begin());
-    regions.push_back({info.place_bytes + info.data_bytes, tail});
-    return Blob(state).stage(regions).encoded;
+    Blob blob(state);
+    std::vector<StagedWrite> staged;
+    std::vector<WriteRegion> regions;
+    const auto stage = [&] { staged.push_back(blob.stage(std::exchange(regions, {}))); };
+    try {
+      const auto chunks = content.open(changed);
+      while (const auto piece = chunks->next()) {
+        regions.push_back({info.place_bytes + piece->first_chunk * content.chunk_bytes, piece->data});
+        if (!chunks->full()) continue;
+        stage();
+        chunks->release();
+      }
+      write_tail(content, regions, stage);
+    } catch (...) {
+      for (const StagedWrite& one : staged) blob.discard(one);
+      throw;
+    }
+    return encode(staged);
   }
 
   void discard(const Version&, int, const Written& written, const Warn& warn) override {
     if (written.empty()) return;
-    try_to(warn, "removing what was not saved", [&] { Blob(existing()).discard({written}); });
+    try_to(warn, "removing what was not saved", [&] {
+      Blob blob(existing());
+      for (const StagedWrite& one : decode(written)) blob.discard(one);
+    });
   }
 
   Publication publish(const Version& version, const Draft& draft, const Tier&) override {
@@ -190,7 +225,7 @@ class BlobTier final : public Tier {
       const WriteRegion front{0, bytes_of(head)};
       std::vector<StagedWrite> parts;
       for (const Written& written : draft.written) {
-        if (!written.empty()) parts.push_back({written});
+        for (StagedWrite& one : decode(written)) parts.push_back(std::move(one));
       }
       parts.push_back(*own);
       parts.push_back(blob.stage(std::span(&front, 1)));
@@ -248,6 +283,17 @@ class BlobTier final : public Tier {
     std::uint64_t data_bytes = 0;
     std::vector<Digest> digests;
   };
+
+  /// The digests, and zeros over what an earlier version may have up to the next place.
+  static void write_tail(const Content& content, std::vector<WriteRegion>& regions,
+                         const std::function<void()>& stage) {
+    const ObjectInfo& info = content.info;
+    std::vector<std::byte> tail(aligned_place(info.size_bytes) - info.data_bytes);
+    const ConstBytes table = std::as_bytes(std::span(content.digests));
+    std::copy(table.begin(), table.end(), tail.begin());
+    regions.push_back({info.place_bytes + info.data_bytes, tail});
+    stage();
+  }
 
   std::shared_ptr<BlobState> find() const {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 #include "penstock/checkpoint.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "checkpoint/blob_tier.hpp"
@@ -41,6 +42,13 @@ void check(const CheckpointerOptions& options) {
   }
   if (options.staging_buffers < 1) {
     refuse("staging_buffers is " + std::to_string(options.staging_buffers) + "; expected at least 1");
+  }
+  if (!(options.drain_bytes_per_s >= 0 && std::isfinite(options.drain_bytes_per_s))) {
+    refuse("drain_bytes_per_s is " + std::to_string(options.drain_bytes_per_s) + "; expected 0 (no limit) or more");
+  }
+  if (options.drain_bytes_per_s > 0 && options.burst_buffer.empty()) {
+    refuse("drain_bytes_per_s is " + std::to_string(options.drain_bytes_per_s) +
+           " without a burst buffer, so nothing is drained; give burst_buffer, too");
   }
   if (options.undrained_max < 1) {
     refuse("undrained_max is " + std::to_string(options.undrained_max) + "; expected at least 1");
@@ -145,6 +153,14 @@ std::optional<std::uint64_t> Checkpointer::latest() const {
 }
 
 void Checkpointer::reserve(std::uint64_t local_bytes) { state_->saver->reserve(local_bytes); }
+
+std::uint64_t Checkpointer::any_of(std::uint64_t flags) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(state_->caller->size()));
+  state_->caller->allgather(std::as_bytes(std::span(&flags, 1)), std::as_writable_bytes(std::span(all)));
+  for (const std::uint64_t one : all) flags |= one;
+  return flags;
+}
+
 void Checkpointer::finish() { state_->saver->finish(); }
 std::vector<std::string> Checkpointer::warnings() const { return state_->saver->warnings(); }
 std::string Checkpointer::report() const { return state_->saver->report(); }

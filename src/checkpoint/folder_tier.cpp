@@ -6,6 +6,7 @@
 #include <chrono>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.hpp"
@@ -73,8 +74,15 @@ class FolderTier final : public Tier {
     const ObjectInfo& info = content.info;
     if (info.size_bytes == 0) return {};
     const std::string key = data_key(version, rank);
-    const ConstBytes pieces[] = {content.load(0, content.digests.size()), std::as_bytes(std::span(content.digests))};
-    if (!backend_->put_if_absent(key, pieces)) throw taken(key);
+    const auto begin = [&content] {
+      const std::shared_ptr<ChunkStream> chunks = content.open({{0, content.digests.size()}});
+      return [&content, chunks, last = false]() mutable -> ConstBytes {
+        chunks->release();
+        if (const auto piece = chunks->next()) return piece->data;
+        return std::exchange(last, true) ? ConstBytes{} : std::as_bytes(std::span(content.digests));
+      };
+    };
+    if (!backend_->put_stream_if_absent(key, {info.size_bytes, begin})) throw taken(key);
     if (const std::uint64_t found_bytes = backend_->size_bytes(key); found_bytes != info.size_bytes) {
       throw Error(ErrorCode::corrupt, url() + ": object " + key + " has " + std::to_string(found_bytes) +
                                           " bytes just after it was written; expected " +

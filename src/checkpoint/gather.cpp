@@ -74,12 +74,13 @@ void bound(Piece& piece) {
   piece.last_byte += piece.item_bytes;
 }
 
-/// Copies the part of a piece that lies in one chunk of the object. Recurses through the dimensions and skips what lies
-/// outside of the chunk. Elements never straddle chunks: both start at multiples of 64 bytes.
+/// Copies the part of a piece that lies in some chunks of the object. Recurses through the dimensions and skips what
+/// lies outside of the chunks. Elements never straddle chunks: both start at multiples of 64 bytes.
 class ChunkCopy {
  public:
-  ChunkCopy(const Piece& piece, std::int64_t first, std::int64_t last, const std::function<const std::byte*()>& load)
-      : piece_(piece), first_(first), last_(last), load_(load) {
+  /// `data`: the bytes [first, last) of the object; null: run() only looks whether the piece has any.
+  ChunkCopy(const Piece& piece, std::uint64_t first, std::uint64_t last, const std::byte* data)
+      : piece_(piece), first_(static_cast<std::int64_t>(first)), last_(static_cast<std::int64_t>(last)), data_(data) {
     // inner_last_[d]: the offset of the last item of the dimensions from d on.
     inner_last_.resize(piece.extents.size() + 1);
     for (std::size_t d = piece.extents.size(); d-- > 0;) {
@@ -89,7 +90,11 @@ class ChunkCopy {
     }
   }
 
-  void run() { copy(0, static_cast<std::int64_t>(piece_.source_offset_bytes), piece_.target); }
+  /// Whether the piece has a byte there.
+  bool run() {
+    copy(0, static_cast<std::int64_t>(piece_.source_offset_bytes), piece_.target);
+    return found_;
+  }
 
  private:
   void copy(std::size_t d, std::int64_t source, std::byte* target) {
@@ -104,7 +109,7 @@ class ChunkCopy {
     const std::int64_t high = divide_up(last_ - source, stride);
     auto overlap = std::partition_point(extent.overlaps.begin(), extent.overlaps.end(),
                                         [&](const Overlap& o) { return o.source_start + o.length <= low; });
-    for (; overlap != extent.overlaps.end() && overlap->source_start < high; ++overlap) {
+    for (; overlap != extent.overlaps.end() && overlap->source_start < high && !done(); ++overlap) {
       const std::int64_t begin = std::max(low, overlap->source_start);
       const std::int64_t end = std::min(high, overlap->source_start + overlap->length);
       if (begin >= end) continue;
@@ -113,13 +118,16 @@ class ChunkCopy {
         copy_run(source + begin * stride, to, end - begin, stride, extent.target_stride_bytes);
         continue;
       }
-      for (std::int64_t p = begin; p < end; ++p, to += extent.target_stride_bytes) copy(d + 1, source + p * stride, to);
+      for (std::int64_t p = begin; p < end && !done(); ++p, to += extent.target_stride_bytes) {
+        copy(d + 1, source + p * stride, to);
+      }
     }
   }
 
   void copy_run(std::int64_t source, std::byte* to, std::int64_t count, std::int64_t source_stride,
                 std::int64_t target_stride) {
-    if (data_ == nullptr) data_ = load_();
+    found_ = true;
+    if (data_ == nullptr) return;
     const std::byte* from = data_ + (source - first_);
     const auto item = static_cast<std::int64_t>(piece_.item_bytes);
     if (count == 1 || (source_stride == item && target_stride == item)) {
@@ -141,14 +149,16 @@ class ChunkCopy {
     for (std::int64_t i = 0; i < count; ++i) std::memcpy(to + i * target_stride, from + i * source_stride, kItemBytes);
   }
 
+  bool done() const { return found_ && data_ == nullptr; }
+
   /// The smallest p >= 0 with p * by >= value.
   static std::int64_t divide_up(std::int64_t value, std::int64_t by) { return value <= 0 ? 0 : (value + by - 1) / by; }
 
   const Piece& piece_;
   const std::int64_t first_;
   const std::int64_t last_;
-  const std::function<const std::byte*()>& load_;
-  const std::byte* data_ = nullptr;
+  const std::byte* const data_;
+  bool found_ = false;
   std::vector<std::int64_t> inner_last_;
 };
 
@@ -199,9 +209,12 @@ void plan_pieces(const Layout& source, const Layout& target, int rank, std::uint
   }
 }
 
-void fill(std::vector<Piece>& pieces, std::uint64_t chunk_bytes,
-          const std::function<ConstBytes(std::uint64_t)>& chunk) {
+void sort_pieces(std::vector<Piece>& pieces) {
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.first_byte < b.first_byte; });
+}
+
+std::vector<std::uint64_t> needed_chunks(const std::vector<Piece>& pieces, std::uint64_t chunk_bytes) {
+  std::vector<std::uint64_t> needed;
   std::vector<const Piece*> active;
   std::size_t next = 0;
   for (std::uint64_t index = 0; next < pieces.size() || !active.empty(); ++index) {
@@ -209,16 +222,36 @@ void fill(std::vector<Piece>& pieces, std::uint64_t chunk_bytes,
     const std::uint64_t first = index * chunk_bytes;
     const std::uint64_t last = first + chunk_bytes;
     for (; next < pieces.size() && pieces[next].first_byte < last; ++next) active.push_back(&pieces[next]);
-    const std::byte* data = nullptr;
-    const std::function<const std::byte*()> load = [&] {
-      if (data == nullptr) data = chunk(index).data();
-      return data;
-    };
-    for (const Piece* piece : active) {
-      ChunkCopy(*piece, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last), load).run();
-    }
+    const bool is_needed = std::any_of(active.begin(), active.end(), [&](const Piece* piece) {
+      return ChunkCopy(*piece, first, last, nullptr).run();
+    });
+    if (is_needed) needed.push_back(index);
     std::erase_if(active, [&](const Piece* piece) { return piece->last_byte <= last; });
   }
+  return needed;
+}
+
+void copy_from(const std::vector<Piece>& pieces, std::uint64_t offset_bytes, ConstBytes data) {
+  const std::uint64_t end_bytes = offset_bytes + data.size();
+  for (const Piece& piece : pieces) {
+    if (piece.first_byte >= end_bytes) return;
+    if (piece.last_byte > offset_bytes) ChunkCopy(piece, offset_bytes, end_bytes, data.data()).run();
+  }
+}
+
+Bytes target_of(const std::vector<Piece>& pieces, std::uint64_t offset_bytes, std::uint64_t size_bytes) {
+  for (const Piece& piece : pieces) {
+    if (piece.first_byte > offset_bytes) break;
+    if (piece.last_byte < offset_bytes + size_bytes || piece.extents.size() != 1) continue;
+    const Extent& extent = piece.extents[0];
+    const auto item = static_cast<std::int64_t>(piece.item_bytes);
+    const bool dense =
+        extent.overlaps.size() == 1 && extent.source_stride_bytes == item && extent.target_stride_bytes == item;
+    if (!dense) continue;
+    std::byte* const begin = piece.target + extent.overlaps[0].target_start * item;
+    return {begin + (offset_bytes - piece.first_byte), size_bytes};
+  }
+  return {};
 }
 
 }  // namespace penstock::checkpoint

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "penstock/layout.hpp"
@@ -42,8 +41,17 @@ void plan_pieces(const Layout& source, const Layout& target, int rank, std::uint
                  const std::vector<std::uint64_t>& offsets_bytes, Bytes memory,
                  std::vector<std::vector<Piece>>& pieces);
 
-/// Copies all pieces of one object. `chunk(i)` returns chunk i of `chunk_bytes`, valid until the next call. It is
-/// called once for each chunk that holds a byte of a piece, in ascending order, and for no other.
-void fill(std::vector<Piece>& pieces, std::uint64_t chunk_bytes, const std::function<ConstBytes(std::uint64_t)>& chunk);
+/// Prepares the pieces of one object for the functions below.
+void sort_pieces(std::vector<Piece>& pieces);
+
+/// The chunks of `chunk_bytes` that hold a byte of a piece, ascending.
+std::vector<std::uint64_t> needed_chunks(const std::vector<Piece>& pieces, std::uint64_t chunk_bytes);
+
+/// Copies what the pieces have of `data`, which begins at `offset_bytes` of the object: whole chunks.
+void copy_from(const std::vector<Piece>& pieces, std::uint64_t offset_bytes, ConstBytes data);
+
+/// Where these bytes of the object belong in the target, if one piece holds all of them in their order. Empty
+/// otherwise.
+Bytes target_of(const std::vector<Piece>& pieces, std::uint64_t offset_bytes, std::uint64_t size_bytes);
 
 }  // namespace penstock::checkpoint

@@ -154,7 +154,7 @@ void Saver::drain(Job& job) {
     bool foreign = false;
     agree(peers, what, [&] {
       unless_fenced(*tiers_.slow, job.version(), foreign, [&] {
-        content = content_in(*tiers_.fast, job.version(), peers.rank(), job.own, options_.chunk_bytes, drain_memory_);
+        content = content_in(*tiers_.fast, job.version(), peers.rank(), job.own, options_.chunk_bytes, drain_);
       });
       return Done{};
     });

@@ -7,10 +7,14 @@
 #include "checkpoint/gather.hpp"
 #include "checkpoint/object.hpp"
 #include "penstock/trace.hpp"
+#include "store/in_parallel.hpp"
 
 namespace penstock::checkpoint {
 
 namespace {
+
+constexpr std::uint64_t kReadBytes = std::uint64_t{4} << 20;  ///< of one request
+constexpr std::size_t kReadsInFlight = 4;
 
 /// Whether an error is damage, for which another checkpoint can be read; an invalid argument is not.
 bool is_damage(ErrorCode code) {
@@ -290,10 +294,37 @@ class Restoration {
       if (pieces[r].empty()) continue;
       ObjectReader reader({places(tiers_), manifest.version, static_cast<int>(r)}, manifest.objects[r],
                           manifest.chunk_bytes, [&](const std::string& text) { repairs.push_back(text); });
-      fill(pieces[r], manifest.chunk_bytes, [&](std::uint64_t index) { return reader.chunk(index); });
+      read_pieces(reader, pieces[r], manifest.chunk_bytes);
       pieces[r] = {};
     }
     return arrays;
+  }
+
+  /// Several threads read, verify and copy, each a range of chunks: so requests are in flight while others are
+  /// verified.
+  static void read_pieces(ObjectReader& reader, std::vector<Piece>& pieces, std::uint64_t chunk_bytes) {
+    sort_pieces(pieces);
+    const std::uint64_t most = std::max<std::uint64_t>(1, kReadBytes / chunk_bytes);
+    std::vector<ChunkRange> ranges;
+    for (const std::uint64_t chunk : needed_chunks(pieces, chunk_bytes)) {
+      const bool follows = !ranges.empty() && ranges.back().first + ranges.back().count == chunk;
+      if (!follows || ranges.back().count == most) ranges.push_back({chunk, 0});
+      ++ranges.back().count;
+    }
+    const std::size_t readers = chunk_bytes > kReadBytes ? 1 : kReadsInFlight;
+    std::vector<std::vector<std::byte>> buffers(readers);
+    store::in_parallel(ranges.size(), readers, [&](std::size_t i, std::size_t thread) {
+      const std::uint64_t offset_bytes = ranges[i].first * chunk_bytes;
+      const std::uint64_t size_bytes = reader.size_bytes(ranges[i]);
+      if (const Bytes target = checkpoint::target_of(pieces, offset_bytes, size_bytes); !target.empty()) {
+        return reader.read(ranges[i], target);
+      }
+      std::vector<std::byte>& buffer = buffers[thread];
+      if (buffer.size() < size_bytes) buffer.resize(size_bytes);
+      const Bytes to = Bytes(buffer).first(size_bytes);
+      reader.read(ranges[i], to);
+      copy_from(pieces, offset_bytes, to);
+    });
   }
 
   Peers& peers_;

@@ -22,12 +22,13 @@ void wait_until_settled(Job& job, CheckpointLevel level, Relay* relay) {
   job.wait_until_settled(level);
 }
 
-Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options)
+Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options, const SaverTuning& tuning)
     : tiers_(std::move(tiers)),
       channels_(std::move(channels)),
       options_(options),
       copy_threads_(copy_threads(channels_.ranks_here)),
-      staging_(static_cast<std::size_t>(options.staging_buffers)) {}
+      staging_(static_cast<std::size_t>(options.staging_buffers)),
+      drain_{{}, RateLimit(options.drain_bytes_per_s / channels_.writer->size(), tuning.clock), tuning.piece_bytes} {}
 
 Saver::~Saver() {
   try {
@@ -209,6 +210,10 @@ std::string Saver::report() const {
   for (const Staging& staging : staging_) staging_bytes += staging.size_bytes();
   text += "staging memory: " + std::to_string(staging_bytes) + " bytes, filled by " + std::to_string(copy_threads_) +
           " thread(s)\n";
+  if (tiers_.fast && drain_.limit.bytes_per_s() > 0) {
+    text += "drain: at most " + std::to_string(std::llround(drain_.limit.bytes_per_s())) +
+            " bytes/s on this rank, for which it has waited " + std::to_string(drain_.limit.waited_s()) + " s\n";
+  }
   text += channels_.relay ? "agreement: inside save(), wait() and finish(), because MPI was initialised without "
                             "MPI_THREAD_MULTIPLE\n"
                           : "agreement: in the background\n";

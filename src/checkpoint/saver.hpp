@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/job.hpp"
+#include "checkpoint/object.hpp"
 #include "checkpoint/peers.hpp"
 #include "checkpoint/relay.hpp"
 #include "checkpoint/staging.hpp"
@@ -28,13 +29,19 @@ struct Channels {
   int ranks_here = 1;            ///< processes that share this machine's cores
 };
 
+/// What only tests change.
+struct SaverTuning {
+  std::uint64_t piece_bytes = StreamShape::kPieceBytes;  ///< that a drain reads at once
+  Clock clock = Clock::system();
+};
+
 /// Waits until `job` has reached `level` or failed. Collective with a relay.
 void wait_until_settled(Job& job, CheckpointLevel level, Relay* relay);
 
 /// Implements Checkpointer, which adds tiers from URLs and communicators.
 class Saver {
  public:
-  Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options);
+  Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options, const SaverTuning& tuning = {});
   ~Saver();
 
   /// `wrong`: the error of the caller's invalid arrays; it fails the save and is thrown.
@@ -76,7 +83,7 @@ class Saver {
   const CheckpointerOptions options_;
   const int copy_threads_;
   std::deque<Staging> staging_;   // options_.staging_buffers
-  Staging drain_memory_;          // used by the drainer thread
+  DrainState drain_;              // used by the drainer thread
   std::uint64_t generation_ = 0;  // used by the writer thread; 0: not taken yet
   std::map<Version, Rating> ratings_;
 

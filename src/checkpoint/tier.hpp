@@ -13,6 +13,7 @@
 
 #include "checkpoint/keys.hpp"
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/stream.hpp"
 #include "penstock/error.hpp"
 #include "store/backend.hpp"
 
@@ -25,8 +26,8 @@ struct Content {
   ObjectInfo info;
   std::uint64_t chunk_bytes = 0;
   std::vector<Digest> digests;  ///< of all chunks
-  /// Verified chunks [first, first + count), one after another. All that it returned stays valid during the write.
-  std::function<ConstBytes(std::uint64_t first, std::uint64_t count)> load;
+  /// Reads ranges of chunks, which ascend. One stream at a time.
+  std::function<std::unique_ptr<ChunkStream>(const std::vector<ChunkRange>& ranges)> open;
 };
 
 /// What a save builds on. Equal on all ranks.
@@ -35,7 +36,8 @@ struct Base {
   std::uint64_t distrusted = 0;  ///< some rank has found damage, or cannot know: verify what is not written again
 };
 
-/// What one rank has written, for the rank that publishes. A tier that needs nothing leaves it empty.
+/// What one rank has written, for the rank that publishes. A tier that needs nothing leaves it empty. Only the tier
+/// that made it can read it.
 using Written = std::vector<std::byte>;
 
 /// A checkpoint whose data all ranks have written.

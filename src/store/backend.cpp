@@ -51,6 +51,17 @@ std::string known_schemes() {
 
 }  // namespace
 
+bool Backend::put_stream_if_absent(std::string_view key, const Stream& stream) {
+  if (exists(key)) return false;
+  std::vector<std::byte> all;
+  all.reserve(stream.size_bytes);
+  const auto next = stream.begin();
+  for (ConstBytes piece = next(); !piece.empty(); piece = next()) all.insert(all.end(), piece.begin(), piece.end());
+  check_streamed(stream, all.size(), url() + ": object " + std::string(key));
+  const ConstBytes piece(all);
+  return put_if_absent(key, std::span(&piece, 1));
+}
+
 void Backend::put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) {
   if (put_if_absent(key, pieces)) return;
   throw Error(ErrorCode::exists, url() + ": another writer uses the same identity, object " + std::string(key) +
@@ -149,6 +160,12 @@ std::uint64_t Backend::reclaim(std::chrono::seconds) { return 0; }
 std::shared_ptr<Backend> durable_backend(const std::shared_ptr<Backend>& backend) {
   auto twin = backend->durable_twin();
   return twin ? twin : backend;
+}
+
+void check_streamed(const Stream& stream, std::uint64_t found_bytes, const std::string& what) {
+  if (found_bytes == stream.size_bytes) return;
+  throw Error(ErrorCode::internal, what + ": its pieces have " + std::to_string(found_bytes) + " bytes; expected " +
+                                       std::to_string(stream.size_bytes));
 }
 
 void check_key(std::string_view key) {

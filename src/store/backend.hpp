@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +17,14 @@
 
 namespace penstock::store {
 
+/// An object that is made while it is stored, so that it never lies in memory as a whole.
+struct Stream {
+  std::uint64_t size_bytes = 0;  ///< of all pieces together
+  /// Starts from the first piece; a backend may have to do so again. The result returns the next piece, which is valid
+  /// until the next call, and an empty one after the last. If it throws, nothing is stored.
+  std::function<std::function<ConstBytes()>()> begin;
+};
+
 /// One object store. A key is a relative path: parts of [A-Za-z0-9._-], separated by '/'; no part starts with '.'.
 /// An object never changes once it exists. All functions are thread-safe and blocking, and throw penstock::Error.
 class Backend {
@@ -27,6 +36,10 @@ class Backend {
   /// durable if the backend is. After an error no object is visible, with one exception: if the very last sync fails,
   /// the complete object may be there without being durable.
   virtual bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) = 0;
+
+  /// As put_if_absent, for an object that may be larger than the memory that is left. By default it is collected in
+  /// memory first.
+  virtual bool put_stream_if_absent(std::string_view key, const Stream& stream);
 
   /// Creates an object that no other process looks for until the call returns. This is cheaper than put_if_absent:
   /// if the writer dies or the power fails during the call, part of the object may remain under the key. Throws
@@ -147,6 +160,9 @@ std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions
 /// The durable twin of `backend`, or `backend` itself if it is durable. For objects that must survive a loss of power
 /// even in a store that is opened with durable = false.
 std::shared_ptr<Backend> durable_backend(const std::shared_ptr<Backend>& backend);
+
+/// Throws Error(internal) unless the pieces of a stream had as many bytes as it says.
+void check_streamed(const Stream& stream, std::uint64_t found_bytes, const std::string& what);
 
 /// Throws Error(invalid_argument) unless `key` has the form that Backend describes.
 void check_key(std::string_view key);

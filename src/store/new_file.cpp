@@ -44,23 +44,48 @@ void NewFile::write(std::span<const ConstBytes> pieces, bool durable) {
   rest.reserve(pieces.size());
   for (const ConstBytes piece : pieces) rest.add(piece);
   const std::uint64_t total_bytes = rest.total_bytes();
-  // Reserving detects a full device before the first byte is written, gives contiguous space, and is faster than to
-  // allocate page by page.
+  reserve(total_bytes);
+  transfer(std::move(rest), durable);
+  complete(total_bytes, durable);
+}
+
+void NewFile::write(const Stream& stream, bool durable) {
+  reserve(stream.size_bytes);
+  const auto next = stream.begin();
+  for (ConstBytes piece = next(); !piece.empty(); piece = next()) {
+    IoVector one;
+    one.add(piece);
+    transfer(std::move(one), durable);
+  }
+  check_streamed(stream, written_bytes_, path_);
+  complete(stream.size_bytes, durable);
+}
+
+/// Detects a full device before the first byte is written, gives contiguous space, and is faster than to allocate page
+/// by page.
+void NewFile::reserve(std::uint64_t total_bytes) {
   if (total_bytes >= kReservedBytes && calls_.reserve(fd_, total_bytes) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
     fail_call("cannot write " + path_, errno);
   }
-  std::uint64_t offset_bytes = 0;
+}
+
+void NewFile::transfer(IoVector rest, bool durable) {
   while (!rest.done()) {
     const std::span<const iovec> next = durable ? rest.next(kWriteBehindBytes) : rest.next();
     const ssize_t written = calls_.writev(fd_, next.data(), static_cast<int>(next.size()));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) fail_call("cannot write " + path_, written < 0 ? errno : ENOSPC);
     rest.advance(static_cast<std::size_t>(written));
+    written_bytes_ += static_cast<std::uint64_t>(written);
     // Otherwise a slow device is idle until all of it is copied. The last bytes are left to sync(). A hint: whatever it
     // fails with, sync() reports.
-    if (durable && !rest.done()) calls_.start_writing(fd_, offset_bytes, static_cast<std::uint64_t>(written));
-    offset_bytes += static_cast<std::uint64_t>(written);
+    if (!durable || written_bytes_ - started_bytes_ < kWriteBehindBytes) continue;
+    calls_.start_writing(fd_, started_bytes_, written_bytes_ - started_bytes_);
+    started_bytes_ = written_bytes_;
   }
+}
+
+void NewFile::complete(std::uint64_t total_bytes, bool durable) {
   if (const std::uint64_t kept_bytes = status().size_bytes; kept_bytes != total_bytes) {
     throw Error(ErrorCode::io, path_ + ": wrote " + std::to_string(total_bytes) + " bytes, the file system kept " +
                                    std::to_string(kept_bytes));

@@ -8,6 +8,8 @@
 
 #include "penstock/error.hpp"
 #include "penstock/types.hpp"
+#include "store/backend.hpp"
+#include "store/io_vector.hpp"
 #include "store/posix_calls.hpp"
 
 namespace penstock::store {
@@ -29,6 +31,7 @@ class NewFile {
   /// Writes the pieces, one after another. Returns when all of it is written, if `durable` to the device, and verifies
   /// the length that the file system reports.
   void write(std::span<const ConstBytes> pieces, bool durable);
+  void write(const Stream& stream, bool durable);
   /// Throws what the file system reports. Some network file systems report errors of write() only here.
   void close();
   FileStatus status() const;
@@ -43,11 +46,16 @@ class NewFile {
   void keep() { kept_ = true; }
 
  private:
+  void reserve(std::uint64_t total_bytes);
+  void transfer(IoVector rest, bool durable);
+  void complete(std::uint64_t total_bytes, bool durable);
   void sync();
 
   PosixCalls& calls_;
   const std::string path_;
   int fd_ = -1;
+  std::uint64_t written_bytes_ = 0;
+  std::uint64_t started_bytes_ = 0;  ///< that the device was told to write
   bool kept_ = false;
 };
 

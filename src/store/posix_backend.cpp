@@ -76,6 +76,16 @@ class PosixBackend final : public Backend {
         pieces, [&](NewFile& file) { return file.link_to(target); }, parent(target));
   }
 
+  bool put_stream_if_absent(std::string_view key, const Stream& stream) override {
+    check_key(key);
+    const std::string target = path(key);
+    FileStatus status;
+    if (calls_.stat(target, status) == 0) return false;
+    announce_unsynced();
+    return publish(
+        stream, [&](NewFile& file) { return file.link_to(target); }, parent(target));
+  }
+
   void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
     check_key(key);
     const std::string target = path(key);
@@ -442,12 +452,14 @@ class PosixBackend final : public Backend {
   }
 
   /// Writes a temporary file, lets `link` give it its name in `directory`, and makes all of it durable.
-  bool publish(std::span<const ConstBytes> pieces, const std::function<NewFile::Link(NewFile&)>& link,
+  /// `content`: pieces, or a Stream.
+  template <typename Content>
+  bool publish(const Content& content, const std::function<NewFile::Link(NewFile&)>& link,
                const std::string& directory) {
     make_directory(root_ + '/' + std::string(kTemporary));  // a copy of a store may lack it
     for (;;) {
       NewFile file(calls_, temporary_path());
-      file.write(pieces, durable_);
+      file.write(content, durable_);
       file.close();
       NewFile::Link result = NewFile::Link::vanished;
       in_directory(directory, [&] {

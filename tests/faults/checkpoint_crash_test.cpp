@@ -64,7 +64,7 @@ TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
   bool survived = false;
   for (long at = 0; !survived; ++at) {
     SCOPED_TRACE("power fails before change " + std::to_string(at));
-    ASSERT_LT(at, 500);
+    ASSERT_LT(at, 1000);
     const auto slow = memory();
     const auto fast = burst_buffer ? memory() : nullptr;
     const auto faults = std::make_shared<Faults>();
@@ -73,6 +73,7 @@ TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
     world.options.keep = 1;
     world.options.staging_buffers = saved.staging_buffers;
     world.options.chunk_bytes = 512;
+    world.tuning.piece_bytes = 4 * world.options.chunk_bytes;  // so the power also fails between the pieces of a drain
     world.tiers = [&](int) {
       return tiers(std::make_shared<FaultyBackend>(slow, faults),
                    fast ? std::make_shared<FaultyBackend>(fast, faults) : nullptr);

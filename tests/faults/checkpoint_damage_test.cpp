@@ -2,6 +2,7 @@
 // and reports the damage.
 #include <gtest/gtest.h>
 
+#include "unit/checkpoint/faulty_backend.hpp"
 #include "unit/checkpoint/vector.hpp"
 
 namespace penstock::checkpoint::test {
@@ -124,46 +125,92 @@ TEST_F(Damage, OfEverythingIsAnErrorThatSaysAll) {
   });
 }
 
-TEST_F(Damage, BeforeTheDrainFailsTheDrain) {
-  const auto other_slow = memory();
-  world.ranks = 1;
-  world.tiers = shared_tiers(other_slow, fast);
-  // The drain of step 3 starts when step 3 is complete, so the object must be damaged before the manifest appears.
-  class Rotting final : public Peers {
-   public:
-    explicit Rotting(store::Backend& where) : where_(where) {}
-    int rank() const override { return 0; }
-    int size() const override { return 1; }
-    void allgather(ConstBytes mine, Bytes all) override {
-      std::memcpy(all.data(), mine.data(), mine.size());
-      const std::string key = data_key({3, 2, 0}, 0);
-      if (!done_ && where_.exists(key)) {
-        done_ = true;
-        damage(where_, key, flip(10));
-      }
-    }
-    void broadcast(Bytes, int) override {}
+/// Damages an object of the burst buffer between its write and its drain.
+class Rotting final : public Peers {
+ public:
+  Rotting(store::Backend& where, std::string key, Change change)
+      : where_(where), key_(std::move(key)), change_(std::move(change)) {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void allgather(ConstBytes mine, Bytes all) override {
+    std::memcpy(all.data(), mine.data(), mine.size());
+    // The drain starts when the manifest is there, so the object must be damaged before.
+    if (done_ || !where_.exists(key_)) return;
+    done_ = true;
+    damage(where_, key_, change_);
+  }
+  void broadcast(Bytes, int) override {}
 
-   private:
-    store::Backend& where_;
-    bool done_ = false;
-  };
+ private:
+  store::Backend& where_;
+  const std::string key_;
+  const Change change_;
+  bool done_ = false;
+};
+
+TEST_F(Damage, AnywhereBeforeTheDrainFailsTheDrain) {
+  constexpr std::size_t kAllBytes = 2 * kDataBytes;  // one rank saves all
+  for (const auto tiers : {folders, blob_and_folder}) {
+    const bool in_blob = tiers == blob_and_folder;
+    for (std::size_t byte = 10; byte < kAllBytes + 16 * kAllBytes / kChunkBytes; byte += 300) {
+      SCOPED_TRACE(byte);
+      const auto other_slow = memory();
+      const auto other_fast = memory();
+      const auto faults = std::make_shared<Faults>();
+      int pieces = 0;
+      faults->on_change = [&](const std::string& operation, const store::Backend&, const std::string& key,
+                              Faults::When when) {
+        const bool in_slow = operation == "piece" || (in_blob && operation == "put" && key.find("/data/") != key.npos);
+        if (in_slow && when == Faults::When::after) ++pieces;
+      };
+      Channels channels;
+      channels.writer = std::make_shared<Rotting>(*other_fast, data_key({3, 1, 0}, 0), flip(byte));
+      channels.drainer = single_process();
+      // Two buffers of two chunks: what is damaged shows while earlier pieces have been written.
+      world.tuning.piece_bytes = 2 * kChunkBytes;
+      Saver saver(tiers(std::make_shared<FaultyBackend>(other_slow, faults), other_fast), channels, world.options,
+                  world.tuning);
+      const Layout layout = Layout::whole({1000});
+      const std::vector<std::byte> data = local_part(layout, 0, 4, 3);
+      const auto job = saver.save(3, {{"v", DType::float32, layout, data}}, "");
+      try {
+        saver.finish();
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::corrupt);
+        EXPECT_NE(error.message().find("draining the checkpoint of step 3"), std::string::npos) << error.message();
+        EXPECT_NE(error.message().find(data_key({3, 1, 0}, 0)), std::string::npos) << error.message();
+      }
+      EXPECT_EQ(job->level(), Level::fast);
+      if (!in_blob && byte < kAllBytes) {
+        EXPECT_EQ(pieces, static_cast<int>(byte / (2 * kChunkBytes)));
+      }
+      const Tiers left = tiers(other_slow, nullptr);
+      EXPECT_TRUE(complete_steps(*left.slow).empty());
+      EXPECT_TRUE(in_blob || list_versions(*other_slow).empty());
+      for (const std::string& key : other_slow->list("blobs")) EXPECT_EQ(key.find("/data/"), key.npos) << key;
+    }
+  }
+}
+
+TEST_F(Damage, ADrainThatFailedLeavesTheNextOneAlone) {
+  const auto other_slow = memory();
+  const auto other_fast = memory();
   Channels channels;
-  channels.writer = std::make_shared<Rotting>(*fast);
+  channels.writer = std::make_shared<Rotting>(*other_fast, data_key({3, 1, 0}, 0), flip(2500));
   channels.drainer = single_process();
-  Saver saver(folders(other_slow, fast), channels, world.options);
+  world.tuning.piece_bytes = 2 * kChunkBytes;
+  Saver saver(folders(other_slow, other_fast), channels, world.options, world.tuning);
   const Layout layout = Layout::whole({1000});
   const std::vector<std::byte> data = local_part(layout, 0, 4, 3);
-  const auto job = saver.save(3, {{"v", DType::float32, layout, data}}, "");
-  try {
-    saver.finish();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::corrupt);
-    EXPECT_NE(error.message().find("draining the checkpoint of step 3"), std::string::npos) << error.message();
-  }
-  EXPECT_EQ(job->level(), Level::fast);
-  EXPECT_TRUE(list_versions(*other_slow).empty());
+  const auto first = saver.save(3, {{"v", DType::float32, layout, data}}, "");
+  EXPECT_THROW(saver.finish(), Error);
+  const std::vector<std::byte> more = local_part(layout, 0, 4, 4);
+  const auto second = saver.save(4, {{"v", DType::float32, layout, more}}, "");
+  EXPECT_NO_THROW(saver.finish());
+  EXPECT_EQ(first->level(), Level::fast);
+  EXPECT_EQ(second->level(), Level::drained);
+  EXPECT_EQ(complete_steps(other_slow), std::vector<std::uint64_t>{4});
 }
 
 TEST_F(Damage, WrongLayoutsAreErrorsNotDamage) {

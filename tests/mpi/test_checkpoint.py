@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
+import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -180,3 +182,36 @@ def test_a_wrong_place_is_told_to_all(comm, folder):
     with pytest.raises(ps.Error) as error:
         ps.Checkpointer("nowhere:x" if comm.rank == comm.size - 1 else f"file://{folder}/slow", comm=comm)
     assert error.value.code == ("invalid_argument" if comm.rank == comm.size - 1 else "peer_failed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_to_one_rank_makes_a_save_due_on_all_in_the_same_step(comm, folder, number):
+    layout = ps.Layout.even(SHAPE, comm.size)
+    with ps.Checkpointer(**urls(folder), comm=comm, save_on_signal=(signal.SIGUSR1, signal.SIGTERM)) as ck:
+        due = []
+        for step in range(1, 7):
+            # The last rank hears it before step 3, rank 0 while the others decide about step 5.
+            if (step == 3 and comm.rank == comm.size - 1) or (step == 5 and comm.rank == 0):
+                os.kill(os.getpid(), number)
+            if ck.due(step):
+                due.append(step)
+                ck.save(step, tree(step, layout, comm.rank))
+        assert due == [3, 5]
+        assert ck.signals == {number}
+        ck.finish()
+        assert ck.steps() == [3, 5]
+        step, restored = ck.restore({"field": layout})
+        expect(restored, layout, comm.rank, 5)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_the_interval_is_that_of_rank_0(comm, folder):
+    with ps.Checkpointer(**urls(folder), comm=comm, mtbf_s=1e9) as ck:
+        assert ck.due(1)  # nothing is saved yet
+        ck.save(1, {"step": 1})
+        assert not ck.due(2)
+        # A long time by the clock of one rank.
+        ck._schedule._now_s = lambda: 1e12 if comm.rank == comm.size - 1 else 0.0
+        assert ck.due(3) == (comm.size == 1)
+        ck._schedule._now_s = lambda: 1e12 if comm.rank == 0 else 0.0
+        assert ck.due(4)

@@ -652,6 +652,50 @@ def test_killed_while_it_saves_it_goes_on_from_a_complete_checkpoint(urls, tmp_p
         last = step
 
 
+DRAINING = """
+    import json
+    import sys
+    import time
+    import numpy as np
+    import penstock as ps
+
+    # The second piece of the drain would wait for hours.
+    ck = ps.Checkpointer(**json.loads(sys.argv[1]), drain_bytes_per_s=1000)
+    ck.save(1, {"a": np.arange(4 << 20)}).wait("fast")
+    print("fast", flush=True)
+    while True:
+        time.sleep(1)
+"""
+
+
+def test_killed_between_two_pieces_of_a_drain_nothing_of_it_counts(urls, tmp_path):
+    script = tmp_path / "child.py"
+    script.write_text(textwrap.dedent(DRAINING))
+    child = subprocess.Popen([sys.executable, script, json.dumps(urls)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "fast\n"
+    part = 0
+    while part < 1 << 20:  # a record of the job is smaller
+        assert child.poll() is None, "the child has ended by itself"
+        part = sum(path.stat().st_size for path in files(urls["url"], ".tmp/*"))
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    assert part < 32 << 20
+    assert not files(urls["url"], "*.data")
+    with ps.Checkpointer(urls["url"]) as slow_alone:
+        assert slow_alone.restore(default=None) is None
+    with ps.Checkpointer(**urls) as ck, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step, tree = ck.restore()
+        assert step == 1
+        assert np.array_equal(tree["a"], np.arange(4 << 20))
+        ck.save(2, tree).wait("drained")
+    with ps.Checkpointer(urls["url"]) as slow_alone:
+        assert slow_alone.steps() == [2]
+        assert np.array_equal(slow_alone.restore()[1]["a"], np.arange(4 << 20))
+
+
 @both_forms
 def test_a_job_that_was_stopped_does_not_save_over_the_one_that_replaced_it(urls, tmp_path):
     rng = np.random.default_rng(7)

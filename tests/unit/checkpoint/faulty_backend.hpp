@@ -15,7 +15,8 @@ namespace penstock::checkpoint::test {
 struct Faults {
   enum class When { before, after };
 
-  /// From this change (put or remove) on, everything fails, as if the machine were gone. Negative: never.
+  /// From this change (put, remove, or a piece of an object that is made while it is put) on, everything fails, as if
+  /// the machine were gone. Negative: never.
   std::atomic<long> power_loss_at{-1};
   std::atomic<long> changes{0};
   /// Called before and after each change. May throw.
@@ -35,6 +36,17 @@ class FaultyBackend final : public store::Backend {
 
   bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {
     return change("put", key, [&] { return inner_->put_if_absent(key, pieces); });
+  }
+  /// Each piece counts as a change. Nothing can be seen of those before the last one.
+  bool put_stream_if_absent(std::string_view key, const store::Stream& stream) override {
+    const auto begin = [&] {
+      return [this, name = std::string(key), next = stream.begin()] {
+        const ConstBytes piece = next();
+        change("piece", name, [] { return true; });
+        return piece;
+      };
+    };
+    return change("put", key, [&] { return inner_->put_stream_if_absent(key, {stream.size_bytes, begin}); });
   }
   bool remove(std::string_view key) override {
     return change("remove", key, [&] { return inner_->remove(key); });

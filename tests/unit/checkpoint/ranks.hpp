@@ -91,6 +91,7 @@ class ThreadPeers final : public Peers {
 struct World {
   int ranks = 1;
   CheckpointerOptions options;
+  SaverTuning tuning;
   bool relayed = false;  ///< as if MPI let only the application's thread call it
   std::function<Tiers(int rank)> tiers;
 };
@@ -99,18 +100,23 @@ struct World {
 class Rank {
  public:
   Rank(const World& world, int rank, const std::vector<std::shared_ptr<Meeting>>& meetings)
-      : rank_(rank), ranks_(world.ranks), tiers_(world.tiers(rank)) {
+      : rank_(rank), ranks_(world.ranks), tiers_(world.tiers(rank)), options_(world.options) {
     caller_ = std::make_shared<ThreadPeers>(meetings[0], rank, ranks_);
-    Channels channels;
     if (world.relayed) {
-      relay_ = channels.relay = std::make_shared<Relay>(caller_, 2);
-      channels.writer = channels.relay->channel(0);
-      channels.drainer = channels.relay->channel(1);
+      relay_ = channels_.relay = std::make_shared<Relay>(caller_, 2);
+      channels_.writer = channels_.relay->channel(0);
+      channels_.drainer = channels_.relay->channel(1);
     } else {
-      channels.writer = std::make_shared<ThreadPeers>(meetings[1], rank, ranks_);
-      channels.drainer = std::make_shared<ThreadPeers>(meetings[2], rank, ranks_);
+      channels_.writer = std::make_shared<ThreadPeers>(meetings[1], rank, ranks_);
+      channels_.drainer = std::make_shared<ThreadPeers>(meetings[2], rank, ranks_);
     }
-    saver_ = std::make_unique<Saver>(tiers_, channels, world.options);
+    saver_ = std::make_unique<Saver>(tiers_, channels_, options_, world.tuning);
+  }
+
+  /// Another saver in place of that of the world, with a tuning for this rank alone.
+  void retune(const SaverTuning& tuning) {
+    saver_.reset();
+    saver_ = std::make_unique<Saver>(tiers_, channels_, options_, tuning);
   }
 
   int rank() const { return rank_; }
@@ -128,6 +134,8 @@ class Rank {
   const int rank_;
   const int ranks_;
   const Tiers tiers_;
+  const CheckpointerOptions options_;
+  Channels channels_;
   std::shared_ptr<Peers> caller_;
   std::shared_ptr<Relay> relay_;
   std::unique_ptr<Saver> saver_;

@@ -342,5 +342,51 @@ TEST(SaveRestore, WrongArgumentsOnOneRankFailThatStepOnAll) {
   }
 }
 
+/// A read waits until another one is in flight, too.
+class PairedReads final : public store::Backend {
+ public:
+  explicit PairedReads(std::shared_ptr<store::Backend> inner) : inner_(std::move(inner)) {}
+
+  bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {
+    return inner_->put_if_absent(key, pieces);
+  }
+  bool remove(std::string_view key) override { return inner_->remove(key); }
+  void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const override {
+    if (to.size() >= kLargeBytes) {
+      std::unique_lock lock(mutex_);
+      if (++in_flight_ > 1) paired_ = true;
+      changed_.notify_all();
+      EXPECT_TRUE(changed_.wait_for(lock, penstock::test::kHung, [&] { return paired_; }));
+    }
+    inner_->read(key, offset_bytes, to);
+  }
+  std::uint64_t size_bytes(std::string_view key) const override { return inner_->size_bytes(key); }
+  bool exists(std::string_view key) const override { return inner_->exists(key); }
+  std::vector<std::string> list(std::string_view prefix) const override { return inner_->list(prefix); }
+  const std::string& url() const override { return inner_->url(); }
+
+  static constexpr std::size_t kLargeBytes = 1 << 20;
+
+ private:
+  const std::shared_ptr<store::Backend> inner_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int in_flight_ = 0;
+  mutable bool paired_ = false;
+};
+
+TEST(SaveRestore, SeveralRequestsAreInFlight) {
+  constexpr std::int64_t kElements = 5 << 20;  // 20 MiB
+  const auto slow = memory();
+  World world;
+  world.tiers = shared_tiers(slow);
+  run_ranks(world, [&](Rank& rank) {
+    rank.save(1, Vector(rank, 1, kElements).arrays).wait(CheckpointLevel::drained);
+    rank.saver().finish();
+  });
+  world.tiers = shared_tiers(std::make_shared<PairedReads>(slow));
+  run_ranks(world, [&](Rank& rank) { expect_vector(rank.restore(), 1, kElements); });
+}
+
 }  // namespace
 }  // namespace penstock::checkpoint::test

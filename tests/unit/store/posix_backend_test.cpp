@@ -146,6 +146,58 @@ TEST(PosixBackend, AFailureOfAnyCallIsReportedAndLeavesAllOrNothing) {
   }
 }
 
+/// Pieces of `text`, each of `piece_bytes`; the one after `intact` of them throws.
+Stream stream_of(std::string_view text, std::size_t piece_bytes, std::size_t intact = SIZE_MAX) {
+  return {text.size(), [=] {
+            return [=, at = std::size_t{0}]() mutable {
+              if (at / piece_bytes >= intact) throw Error(ErrorCode::corrupt, "damaged");
+              const std::string_view piece = text.substr(std::min(at, text.size()), piece_bytes);
+              at += piece_bytes;
+              return bytes_of(piece);
+            };
+          }};
+}
+
+TEST(PosixBackend, AnObjectThatIsMadeWhileItIsPutAppearsAsAWhole) {
+  const TemporaryDirectory directory;
+  const std::string text(100'000, 'y');
+  const auto backend = open_directory(directory.path() + "/store", directory.url(), {}, PosixCalls::system());
+  const auto code = [&](const Stream& stream) {
+    return code_of([&] { backend->put_stream_if_absent("some/where/a", stream); });
+  };
+  EXPECT_EQ(code(stream_of(text, 1000, 60)), ErrorCode::corrupt);
+  Stream wrong = stream_of(text, 1000);
+  wrong.size_bytes += 1;
+  EXPECT_EQ(code(wrong), ErrorCode::internal);
+  EXPECT_FALSE(backend->exists("some/where/a"));
+  EXPECT_EQ(entries(directory.path() + "/store/.tmp"), 0u);
+  EXPECT_TRUE(backend->put_stream_if_absent("some/where/a", stream_of(text, 999)));
+  EXPECT_TRUE(std::ranges::equal(read_all(*backend, "some/where/a"), bytes_of(text)));
+  EXPECT_FALSE(backend->put_stream_if_absent("some/where/a", stream_of(text, 1000)));
+  for (int fail_at = 0, failed = 1; failed == 1; ++fail_at) {
+    const TemporaryDirectory other;
+    FaultyCalls calls;
+    const auto faulty = open_directory(other.path() + "/store", other.url(), {}, calls);
+    calls.calls = 0;
+    calls.fail_at = fail_at;
+    calls.error = EIO;
+    failed = 0;
+    try {
+      EXPECT_TRUE(faulty->put_stream_if_absent("a", stream_of(text, 30'000)));
+    } catch (const Error& caught) {
+      failed = 1;
+      EXPECT_EQ(caught.code(), ErrorCode::io);
+    }
+    calls.fail_at = -1;
+    EXPECT_EQ(entries(other.path() + "/store/.tmp"), 0u);
+    if (faulty->exists("a")) {
+      EXPECT_EQ(read_all(*faulty, "a").size(), text.size());
+    } else {
+      EXPECT_EQ(failed, 1);
+    }
+  }
+}
+
 /// Notes what the device was told to write, until it is synced.
 class WriteBehindCalls : public PosixCalls {
  public:
