@@ -24,7 +24,7 @@ struct Machine {
   struct Network {
     double latency_seconds = 1.3e-6;            ///< from one node to another, of the first byte
     double overhead_seconds = 0.3e-6;           ///< of a core, for each message sent and each received
-    double gap_seconds = 0.1e-6;                ///< the least time between two messages of one process, and of one link
+    double gap_seconds = 0.1e-6;                ///< of each message besides its bytes, of its process and of each link
     double seconds_per_byte = 0.08e-9;          ///< of a node's link, in each direction
     double process_seconds_per_byte = 0.08e-9;  ///< of what one process can inject
     std::uint64_t eager_bytes = 16 << 10;       ///< longer messages wait for their receiver: the rendezvous handshake

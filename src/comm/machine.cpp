@@ -2,6 +2,8 @@
 // messages that its engine runs. So the costs are those that plans see, the engine's own included.
 #include "comm/machine.hpp"
 
+#include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +29,7 @@
 
 #include "base/hash.hpp"
 #include "base/json.hpp"
+#include "collectives/parts/arguments.hpp"
 #include "comm/check.hpp"
 #include "engine/cpu_placement.hpp"
 #include "kernels/arithmetic.hpp"
@@ -40,11 +43,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kShort = 8;
+constexpr std::uint64_t kSegment = 16 << 10;  // of a burst whose messages are not sent together
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr int kRepeats = 3;
 // Other processes interrupt a rank for milliseconds. Of many short trials some are not interrupted.
 constexpr int kShortRepeats = 8;
 constexpr std::uint64_t kShortTrialBytes = 256 << 10;
+constexpr int kSharedCoreWork = 4000;  // combinations of 64 KiB
+constexpr double kSharesCore = 1.5;    // times as long: two threads of one core may need less
 
 using plan::kMachineCounts;
 using plan::kMachineTimes;
@@ -140,6 +146,7 @@ std::vector<Trial> trials_of(const Parties& parties) {
     add(Trial::What::bounce, one, kShort, 4);
     add(Trial::What::hand_over, one, kShort, 8);
     add(Trial::What::burst, one, kShort, 8);
+    add(Trial::What::burst, one, kSegment, 8);
     for (std::uint64_t bytes = 1 << 10; bytes <= kMiB / 4; bytes *= 2) add(Trial::What::bounce, one, bytes, 4);
     add(Trial::What::bounce, one, kMiB, 2);
     add(Trial::What::bounce, one, 2 * kMiB, 2);
@@ -176,6 +183,10 @@ class Operations {
     --left_;
     run->wait();
     return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  void meet(const Team& team) {
+    const Collective collective{.kind = CollectiveKind::barrier};
+    run(plan_collective(team, collective), {}, {}, signature(collective));
   }
   /// From rank 0.
   void tell(const Team& team, Told& all) {
@@ -240,8 +251,11 @@ void between_nodes(const Found& found, const Parties& parties, Machine::Network&
   if (parties.between.size() > 1)
     network.seconds_per_byte = std::min(per_byte(parties.between) / static_cast<double>(parties.between.size()),
                                         network.process_seconds_per_byte);
-  network.overhead_seconds = std::min(found.of(Trial::What::hand_over, one, kShort), hop / 3);
-  network.gap_seconds = std::min(found.of(Trial::What::burst, one, kShort), hop / 3);
+  // Short messages of a burst are often sent together. Longer ones show what each costs besides its bytes.
+  const double segment =
+      found.of(Trial::What::burst, one, kSegment) - static_cast<double>(kSegment) * network.process_seconds_per_byte;
+  network.gap_seconds = std::min(std::max(found.of(Trial::What::burst, one, kShort), segment), hop / 2);
+  network.overhead_seconds = std::min(found.of(Trial::What::hand_over, one, kShort), (hop - network.gap_seconds) / 3);
   network.latency_seconds = hop - 2 * network.overhead_seconds - network.gap_seconds;
   network.latency_seconds = std::max(network.latency_seconds, hop / 10);
   network.eager_bytes = eager_limit(found, one, network.latency_seconds, hop, network.process_seconds_per_byte);
@@ -258,18 +272,24 @@ void beside(const Found& found, const Parties& parties, bool single_copy, std::u
       std::max((hop(kMiB / 128) - hop(kMiB / 256)) / static_cast<double>(2 * (kMiB / 128 - kMiB / 256)), alone);
   node.message_bytes = message_bytes;
   if (!single_copy) return;
+  const double call = node.remote_read_seconds;  // on a core alone
   node.remote_read_seconds_per_byte = std::max((hop(2 * kMiB) - hop(kMiB)) / static_cast<double>(kMiB), alone);
   node.remote_read_seconds = std::max(
-      hop(kMiB / 16) - static_cast<double>(kMiB / 16) * node.remote_read_seconds_per_byte - node.flag_seconds, 1e-8);
+      hop(kMiB / 16) - static_cast<double>(kMiB / 16) * node.remote_read_seconds_per_byte - node.flag_seconds, call);
+}
+
+double seconds_once(const std::function<void()>& work) {
+  const Clock::time_point begin = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 double seconds_of(const std::function<void()>& work, int count) {
-  double least = 1;
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
-    const Clock::time_point begin = Clock::now();
+  double least = std::numeric_limits<double>::max();
+  const auto all = [&] {
     for (int i = 0; i < count; ++i) work();
-    least = std::min(least, std::chrono::duration<double>(Clock::now() - begin).count() / count);
-  }
+  };
+  for (int repeat = 0; repeat < kRepeats; ++repeat) least = std::min(least, seconds_once(all) / count);
   return least;
 }
 
@@ -292,7 +312,54 @@ void on_a_core(Machine::Node& node) {
   node.combine_seconds_per_byte = combine / static_cast<double>(near);
   const double per_byte = near_copy / static_cast<double>(near);
   node.copy_seconds_per_byte = per_byte;
+  iovec one_byte{from.data(), 1};
+  iovec into{to.data(), 1};
+  node.remote_read_seconds =
+      seconds_of([&] { static_cast<void>(::process_vm_readv(::getpid(), &into, 1, &one_byte, 1, 0)); }, 100);
   node.uncached_factor = std::clamp(far_copy / static_cast<double>(far) / per_byte, 1.0, 10.0);
+}
+
+/// What a shared task costs besides its reads: the difference to messages of a broadcast to this node's ranks.
+double task_seconds(Operations& operations, const Team& team, const Machine::Node& node) {
+  const std::array<std::string, 2> rows = {"hierarchical", "node_shared"};
+  std::array<double, 2> least{};
+  least.fill(std::numeric_limits<double>::max());
+  std::array<std::byte, kShort> data{};
+  for (int repeat = 0; repeat < kShortRepeats; ++repeat)
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const Collective collective{.kind = CollectiveKind::bcast, .count = kShort, .algorithm = rows[i]};
+      operations.meet(team);
+      least[i] = std::min(least[i], seconds_once([&] {
+                            operations.run(plan_collective(team, collective), {}, data, signature(collective));
+                            operations.meet(team);
+                          }));
+    }
+  return std::max(least[1] - least[0] + node.flag_seconds - node.remote_read_seconds, node.task_seconds);
+}
+
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+/// How many ranks take turns on a core, on one node or, if nodes are emulated on one machine, on several: the time
+/// until all have done the same work, by the processor time of one. All ranks call it; rank 0's result counts.
+double ranks_per_core(Operations& operations, const Team& team) {
+  const std::vector<std::byte> from(kMiB / 16, std::byte{1});
+  std::vector<std::byte> to(kMiB / 16, std::byte{2});
+  const Arithmetic arithmetic{.dtype = DType::float32};
+  double own = std::numeric_limits<double>::max();
+  double all = own;
+  operations.meet(team);
+  for (int repeat = 0; repeat < kRepeats; ++repeat)
+    all = std::min(all, seconds_once([&] {
+                     const double begin = processor_seconds();
+                     for (int i = 0; i < kSharedCoreWork; ++i) kernels::reduce(arithmetic, ConstBytes(from), Bytes(to));
+                     own = std::min(own, processor_seconds() - begin);
+                     operations.meet(team);
+                   }));
+  return all / own;
 }
 
 std::string text_of(const std::string& path) {
@@ -336,11 +403,12 @@ std::string key_of(const Facts& facts, const Parties& parties) {
          (facts.team.single_copy ? "on" : "off");
 }
 
-constexpr double kUnit = 1e-18;  // of times in files, which have integers
+constexpr std::uint64_t kFileVersion = 2;  // 1: other meaning of the gap
+constexpr double kUnit = 1e-18;            // of times in files, which have integers
 
 std::string to_text(const std::string& key, Machine machine) {
   json::Object object;
-  object.string("format", "penstock-machine").number("version", 1).string("key", key);
+  object.string("format", "penstock-machine").number("version", kFileVersion).string("key", key);
   for (const auto& each : kMachineTimes)
     object.number(each.name, static_cast<std::uint64_t>(std::llround(*each.of(machine) / kUnit)));
   for (const auto& each : kMachineCounts) object.number(each.name, *each.of(machine));
@@ -351,7 +419,7 @@ std::string to_text(const std::string& key, Machine machine) {
 std::optional<Machine> from_text(const std::string& key, const std::string& text) {
   try {
     const json::Value value = json::Value::parse(text);
-    if (value.at("format").text() != "penstock-machine" || value.at("version").number() != 1 ||
+    if (value.at("format").text() != "penstock-machine" || value.at("version").number() != kFileVersion ||
         value.at("key").text() != key)
       return std::nullopt;
     Machine machine;
@@ -430,7 +498,9 @@ MeasuredMachine measured_machine(engine::Engine& engine, const Facts& facts, boo
   const std::vector<Trial> trials = trials_of(parties);
   int runs = 0;
   for (const Trial& trial : trials) runs += trial.repeats();
-  Operations operations(engine, 2 + runs);
+  const bool has_tasks = parties.beside >= 0 && collectives::shared_nodes(team, {.kind = CollectiveKind::bcast});
+  if (has_tasks) runs += kShortRepeats * 2 * 3;
+  Operations operations(engine, 2 + runs + 1 + kRepeats);
   const bool decides = team.rank == 0;
   MeasuredMachine result;
   Told all;
@@ -471,14 +541,23 @@ MeasuredMachine measured_machine(engine::Engine& engine, const Facts& facts, boo
                                          Bytes(output).first(bytes), i);
       seconds[i] = std::min(seconds[i], each);
     }
+  const double per_core = ranks_per_core(operations, team);
+  Machine machine;
   if (decides) {
-    Machine machine;
     const Found found(trials, seconds);
     if (!parties.between.empty()) between_nodes(found, parties, machine.network);
     on_a_core(machine.node);
+    const auto here = std::ranges::count(team.node_of_rank, team.node_of_rank[0]);
+    if (per_core > kSharesCore)
+      machine.node.cores =
+          std::clamp(static_cast<int>(std::lround(static_cast<double>(here) / per_core)), 1, machine.node.cores);
     if (parties.beside >= 0) beside(found, parties, team.single_copy, options().eager_bytes, machine.node);
     // Between the cores of a domain and those of others there is nothing but the default's ratio.
     machine.node.far_copy_seconds_per_byte = 2 * machine.node.copy_seconds_per_byte;
+  }
+  // For the others only the operations count.
+  if (has_tasks) machine.node.task_seconds = task_seconds(operations, team, machine.node);
+  if (decides) {
     // As later jobs read it.
     all = told(from_text(key, to_text(key, machine)).value_or(machine));
   }

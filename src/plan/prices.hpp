@@ -84,7 +84,7 @@ struct Prices {
 
  private:
   Time on(std::uint64_t bytes, double per_byte) const {
-    return of(std::max(machine.network.gap_seconds, static_cast<double>(bytes) * per_byte), CostTerm::link);
+    return of(machine.network.gap_seconds + static_cast<double>(bytes) * per_byte, CostTerm::link);
   }
 };
 

@@ -40,6 +40,9 @@ Machine machine() {
 }
 
 double bytes_of(std::uint64_t bytes) { return static_cast<double>(bytes); }
+double on_link(std::uint64_t bytes, const Machine::Network& network) {
+  return network.gap_seconds + bytes_of(bytes) * network.seconds_per_byte;
+}
 
 /// Plans that the tests write step by step.
 class Ranks {
@@ -75,8 +78,7 @@ TEST(SimulatedSeconds, OfAShortMessageBetweenNodes) {
   for (const std::uint64_t bytes : {kShort, kEager}) {
     Ranks ranks({0, 1});
     ranks.message(0, 1, bytes);
-    expect_seconds(ranks.seconds(), 2 * network.overhead_seconds + network.latency_seconds +
-                                        std::max(network.gap_seconds, bytes_of(bytes) * network.seconds_per_byte));
+    expect_seconds(ranks.seconds(), 2 * network.overhead_seconds + network.latency_seconds + on_link(bytes, network));
   }
 }
 
@@ -84,8 +86,7 @@ TEST(SimulatedSeconds, OfALongMessageBetweenNodesHaveAHandshake) {
   const auto network = machine().network;
   Ranks ranks({0, 1});
   ranks.message(0, 1, kLong);
-  expect_seconds(ranks.seconds(), 2 * network.overhead_seconds + 3 * network.latency_seconds +
-                                      bytes_of(kLong) * network.seconds_per_byte);
+  expect_seconds(ranks.seconds(), 2 * network.overhead_seconds + 3 * network.latency_seconds + on_link(kLong, network));
 }
 
 TEST(SimulatedSeconds, OfALongMessageToALateReceiver) {
@@ -96,7 +97,7 @@ TEST(SimulatedSeconds, OfALongMessageToALateReceiver) {
     const StepId late = ranks.of(1).copy({0, 1 << 20, Buffer::input}, {1 << 20, 1 << 20, Buffer::output});
     ranks.of(0).send({0, bytes, Buffer::input}, 1, 0);
     ranks.of(1).recv({0, bytes, Buffer::output}, 0, 0, {late});
-    const double after = bytes == kLong ? 2 * network.latency_seconds + bytes_of(bytes) * network.seconds_per_byte : 0;
+    const double after = bytes == kLong ? 2 * network.latency_seconds + on_link(bytes, network) : 0;
     expect_seconds(ranks.seconds(), (1 << 20) * node.copy_seconds_per_byte + network.overhead_seconds + after);
   }
 }
@@ -120,8 +121,8 @@ TEST(SimulatedSeconds, OfRanksThatShareTheLinkOfTheirNode) {
   const auto network = machine().network;
   Ranks ranks({0, 0, 0, 1, 1, 1});
   for (int rank = 0; rank < 3; ++rank) ranks.message(rank, rank + 3, kEager);
-  expect_seconds(ranks.seconds(), 2 * network.overhead_seconds + network.latency_seconds +
-                                      3 * bytes_of(kEager) * network.seconds_per_byte);
+  expect_seconds(ranks.seconds(),
+                 2 * network.overhead_seconds + network.latency_seconds + 3 * on_link(kEager, network));
 }
 
 TEST(SimulatedSeconds, OfProcessesThatCannotFillALink) {
@@ -134,9 +135,8 @@ TEST(SimulatedSeconds, OfProcessesThatCannotFillALink) {
     std::fill_n(nodes.begin(), count, 0);
     Ranks ranks(nodes);
     for (int rank = 0; rank < count; ++rank) ranks.message(rank, rank + count, kEager);
-    const double on_link = bytes_of(kEager) * network.seconds_per_byte;
-    const double expected = count > 3 ? count * on_link : 3.5 * on_link;
-    expect_seconds(ranks.seconds(slow), overhead + expected);
+    const double injected = network.gap_seconds + bytes_of(kEager) * network.process_seconds_per_byte;
+    expect_seconds(ranks.seconds(slow), overhead + std::max(count * on_link(kEager, network), injected));
   }
 }
 
@@ -145,8 +145,8 @@ TEST(SimulatedSeconds, OfManyReceiversOfOneSender) {
   Ranks ranks({0, 1, 2, 3, 4});
   for (int rank = 1; rank < 5; ++rank) ranks.message(0, rank, kEager);
   // The link is slower than the core.
-  expect_seconds(ranks.seconds(), 2 * network.overhead_seconds + network.latency_seconds +
-                                      4 * bytes_of(kEager) * network.seconds_per_byte);
+  expect_seconds(ranks.seconds(),
+                 2 * network.overhead_seconds + network.latency_seconds + 4 * on_link(kEager, network));
 }
 
 TEST(SimulatedSeconds, OfMessagesInsideANode) {
@@ -261,7 +261,7 @@ TEST(SimulatedSeconds, OfAChainOfSegments) {
                                   .count = kLong * static_cast<std::uint64_t>(segments),
                                   .algorithm = "chain",
                                   .segment_bytes = kLong};
-      const double segment = bytes_of(kLong) * network.seconds_per_byte;
+      const double segment = on_link(kLong, network);
       expect_seconds(
           simulated_seconds(plan_all(collective, team), team, given),
           (ranks - 1) * (2 * network.overhead_seconds + network.latency_seconds + segment) + (segments - 1) * segment);
@@ -278,8 +278,8 @@ TEST(SimulatedSeconds, OfRecursiveDoubling) {
                                 .dtype = DType::float32,
                                 .algorithm = "recursive_doubling"};
     expect_seconds(simulated_seconds(plan_all(collective, team), team, machine()),
-                   rounds * (2 * network.overhead_seconds + network.latency_seconds +
-                             bytes_of(kEager) * (network.seconds_per_byte + node.combine_seconds_per_byte)));
+                   rounds * (2 * network.overhead_seconds + network.latency_seconds + on_link(kEager, network) +
+                             bytes_of(kEager) * node.combine_seconds_per_byte));
   }
 }
 
@@ -362,7 +362,10 @@ TEST(SimulatedCost, TermsAreThoseOfTheCriticalPath) {
     double& parameter = parameter_of(slower, term);
     const double share = cost.of(term) / parameter;  // how often it is on the path
     parameter *= 1 + 1e-6;
-    if (term == CostTerm::link) slower.network.process_seconds_per_byte = parameter;
+    if (term == CostTerm::link) {
+      slower.network.process_seconds_per_byte = parameter;
+      slower.network.gap_seconds *= 1 + 1e-6;
+    }
     const double grown = simulated_seconds(plans, team, slower) - cost.seconds;
     EXPECT_GT(cost.of(term), 0) << name(term);
     if (term == CostTerm::synchronization)  // remote reads' system calls count there, too
