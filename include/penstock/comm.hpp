@@ -48,6 +48,9 @@ class PENSTOCK_API Request {
   /// Both throw the operation's Error, once.
   bool test();
   void wait();
+  /// Whether it has completed or failed. Makes no progress and throws nothing: for programs that test one of many
+  /// requests, which moves all of them on, and look at the others.
+  bool done() const noexcept;
   explicit operator bool() const { return static_cast<bool>(run_); }
 
   struct Run;

@@ -48,6 +48,8 @@ Request::Run::~Run() {
 
 bool Request::test() { return run_ == nullptr || run_->test(); }
 
+bool Request::done() const noexcept { return run_ == nullptr || run_->started.run == nullptr || run_->started.done(); }
+
 void Request::wait() {
   if (run_ != nullptr) run_->wait();
 }

@@ -39,6 +39,7 @@ struct Started {
 
   bool test();
   void wait();
+  bool done() const noexcept { return run->done() && (agreement == nullptr || agreement->done()); }
 };
 
 }  // namespace penstock::comm

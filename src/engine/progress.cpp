@@ -205,6 +205,7 @@ void Progress::drive(Pollable& home) noexcept {
 }
 
 void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexcept {
+  if (finished.load(std::memory_order_acquire)) return;
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
   thread_local std::vector<Pollable*> acquired;
   Waiting waiting;

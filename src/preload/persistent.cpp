@@ -122,6 +122,7 @@ struct PersistentRequest final : Watched {
     channel->is_free = true;
   }
   bool test() override { return operation.test(); }
+  bool may_be_complete() const noexcept override { return operation.done(); }
   void complete() override;
 };
 

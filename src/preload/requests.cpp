@@ -23,6 +23,7 @@ struct Started final : Watched {
   MPI_Request request = MPI_REQUEST_NULL;
 
   bool test() override { return operation->test(); }
+  bool may_be_complete() const noexcept override { return operation->may_be_complete(); }
   int code_of_failure(const std::exception& error) noexcept override { return operation->code_of_failure(error); }
   void complete() override { PMPI_Grequest_complete(request); }
 };
@@ -31,6 +32,7 @@ class CollectiveOperation : public Operation {
  public:
   explicit CollectiveOperation(Request request) : request_(std::move(request)) {}
   bool test() override { return request_.test(); }
+  bool may_be_complete() const noexcept override { return request_.done(); }
   void wait() override { request_.wait(); }
 
  private:
@@ -76,19 +78,21 @@ class InFlight {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return 0;
     const OwnCall own;
-    int completed = 0;
-    for (std::size_t i = 0; i < started_.size();) {
-      Watched& started = *started_[i];
-      if (!has_completed(started)) {
-        ++i;
-        continue;
+    bool has_driven = false;  // a test drives all collectives, so the others are only looked at
+    std::size_t left = 0;
+    const std::size_t before = started_.size();
+    for (std::size_t i = 0; i < before; ++i) {
+      Watched* const started = started_[i];
+      if ((has_driven && !started->may_be_complete()) || !has_completed(*started)) {
+        has_driven = true;
+        started_[left++] = started;
+      } else {
+        started->complete();
       }
-      started_.erase(started_.begin() + static_cast<std::ptrdiff_t>(i));
-      ++completed;
-      started.complete();
     }
-    count_.store(started_.size(), std::memory_order_release);
-    return completed;
+    started_.resize(left);
+    count_.store(left, std::memory_order_release);
+    return static_cast<int>(before - left);
   }
 
   /// Both try: the prober holds a lock of Penstock and may wait for MPI's, which a thread in the hook may hold.

@@ -25,6 +25,8 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
   virtual bool test() = 0;
+  /// False if a test() would only make progress, which a test of another operation has made already.
+  virtual bool may_be_complete() const noexcept { return true; }
   virtual void wait() = 0;                           ///< in place of test(): returns once it is complete, or throws
   virtual std::uint64_t bytes() const { return 0; }  ///< for the status, once complete
   virtual int code_of_failure(const std::exception& error) noexcept;
@@ -39,6 +41,8 @@ struct Watched {
   int result = MPI_SUCCESS;  ///< MPI's code of its failure
   /// Called inside MPI's progress, by one thread at a time, until it returns true or throws.
   virtual bool test() = 0;
+  /// As for Operation.
+  virtual bool may_be_complete() const noexcept = 0;
   virtual int code_of_failure(const std::exception& error) noexcept;
   /// Called once, when it has completed or failed, on a thread that is inside MPI. It may have been deleted when this
   /// returns.

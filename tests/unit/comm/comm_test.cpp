@@ -40,6 +40,31 @@ void run_ranks(int size, const std::function<void(Comm&)>& body) {
 /// The error to detect. It is a data race: the thread of another rank may be reading the element.
 [[gnu::noinline, gnu::no_sanitize("thread")]] void change_too_early(std::int32_t& element) { element = 2; }
 
+TEST(Requests, AreDoneWithoutATestOfTheirOwn) {
+  run_ranks(2, [](Comm& comm) {
+    std::vector<std::int32_t> in(2, 1), out(2);
+    const auto start = [&](std::size_t at) {
+      return comm.start({.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32},
+                        std::as_bytes(std::span(in).subspan(at, 1)),
+                        std::as_writable_bytes(std::span(out).subspan(at, 1)));
+    };
+    EXPECT_TRUE(Request().done());
+    Request first = start(0);
+    Request second = start(1);
+    second.wait();
+    while (!first.test()) {
+    }
+    EXPECT_TRUE(first.done());
+    EXPECT_TRUE(second.done());
+    EXPECT_EQ(out, std::vector<std::int32_t>(2, 2));
+    // A test of the one that is not complete moves both on.
+    first = start(0);
+    second = start(1);
+    while (!first.done() || !second.done()) static_cast<void>((first.done() ? second : first).test());
+    EXPECT_TRUE(first.test() && second.test());
+  });
+}
+
 TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
   const DebugLevel level(1);
   run_ranks(3, [](Comm& comm) {
