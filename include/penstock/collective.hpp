@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -113,7 +114,12 @@ struct Algorithm {
   /// What simulated_seconds() of its plans says, within 10%; on many nodes in a small part of the time. And the same
   /// with terms. None if the row has no cost for this team. `fits` must hold. Team::rank does not matter. Pure, any
   /// thread.
-  std::optional<double> (*seconds)(const Team& team, const Collective& collective, const Machine& machine);
+  std::optional<double> seconds(const Team& team, const Collective& collective, const Machine& machine) const {
+    return seconds_up_to(team, collective, machine, std::numeric_limits<double>::infinity());
+  }
+  /// The same, or none if it is more than `most_seconds`, which takes less time to find out.
+  std::optional<double> (*seconds_up_to)(const Team& team, const Collective& collective, const Machine& machine,
+                                         double most_seconds);
   std::optional<Cost> (*seconds_by_term)(const Team& team, const Collective& collective, const Machine& machine);
 };
 

@@ -231,7 +231,8 @@ class Checkpointer:
         _open.add(self)
 
     def _opened(self, *arguments: Any) -> _penstock.Checkpointer:
-        weakref.finalize(self, self._schedule.signals.restore)
+        # At the end of the program _close_all does it, after the last drain.
+        weakref.finalize(self, self._schedule.signals.restore).atexit = False
         try:
             return _penstock.Checkpointer(*arguments)
         except BaseException:

@@ -104,8 +104,8 @@ class PricedRun {
     return *end;
   }
 
-  /// None if the plans deadlock.
-  std::optional<Time> try_run() {
+  /// None if the plans deadlock, or take more than `most_seconds`.
+  std::optional<Time> try_run(double most_seconds = std::numeric_limits<double>::infinity()) {
     for (StepIndex step = 0; step < steps_.size(); ++step)
       if (steps_[step].waits == 0) at(Time{}, What::start, step);
     Time last{};
@@ -113,6 +113,7 @@ class PricedRun {
       const Event event = events_.top();
       events_.pop();
       now_ = event.time;
+      if (seconds_of(now_) > most_seconds) return std::nullopt;
       last = std::max(last, now_);
       handle(event);
     }
@@ -515,13 +516,25 @@ Cost simulated_cost(std::span<const Plan> plans, const Team& team, const Machine
 }
 
 template <class Time>
-std::optional<Time> plan::time_of_alike_nodes(std::span<const Plan> plans, const Team& team, const Machine& machine) {
+std::optional<Time> plan::time_of_alike_nodes(std::span<const Plan> plans, const Team& team, const Machine& machine,
+                                              double most_seconds) {
   PricedRun<Time> run(plans, team, machine);
   if (!run.close()) return std::nullopt;
-  return run.try_run();
+  return run.try_run(most_seconds);
 }
 
-template std::optional<double> plan::time_of_alike_nodes<double>(std::span<const Plan>, const Team&, const Machine&);
-template std::optional<Cost> plan::time_of_alike_nodes<Cost>(std::span<const Plan>, const Team&, const Machine&);
+double plan::least_seconds_of(const Plan& plan, const Team& team, const Machine& machine) {
+  const Prices<double> prices{machine};
+  double injected = 0;
+  for (const Step& step : plan.steps)
+    if (step.kind == StepKind::send && !team.same_node(plan.rank, step.peer))
+      injected += prices.on_process(step.from.size_bytes);
+  return injected;
+}
+
+template std::optional<double> plan::time_of_alike_nodes<double>(std::span<const Plan>, const Team&, const Machine&,
+                                                                 double);
+template std::optional<Cost> plan::time_of_alike_nodes<Cost>(std::span<const Plan>, const Team&, const Machine&,
+                                                             double);
 
 }  // namespace penstock

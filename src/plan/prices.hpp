@@ -25,6 +25,8 @@ inline Cost operator*(double factor, Cost a) {
 inline Cost operator-(const Cost& a, const Cost& b) { return a + -1.0 * b; }
 inline bool operator<(const Cost& a, const Cost& b) { return a.seconds < b.seconds; }
 inline bool operator>(const Cost& a, const Cost& b) { return b < a; }
+inline double seconds_of(double seconds) { return seconds; }
+inline double seconds_of(const Cost& cost) { return cost.seconds; }
 
 namespace plan {
 

@@ -190,3 +190,31 @@ def test_a_job_that_is_asked_to_end_saves_and_ends(url, tmp_path):
         found, tree = ck.restore()
     assert found == int(step)
     assert (tree["a"] == found).all()
+
+
+AT_EXIT = """
+    import os, signal, sys
+    import numpy as np
+    import penstock as ps
+
+    ck = ps.Checkpointer(sys.argv[1], save_on_signal=[signal.SIGTERM])
+
+    class Native:
+        def __getattr__(self, name):
+            return getattr(native, name)
+
+        def finish(self):
+            os.kill(os.getpid(), signal.SIGTERM)  # while the last save is written
+            native.finish()
+
+    native, ck._native = ck._native, Native()
+    ck.save(1, {"a": np.ones(1000)})
+"""
+
+
+def test_a_signal_during_the_last_write_does_not_end_it(url, tmp_path):
+    script = tmp_path / "child.py"
+    script.write_text(textwrap.dedent(AT_EXIT))
+    subprocess.run([sys.executable, script, url], check=True)
+    with ps.Checkpointer(url) as ck:
+        assert ck.restore()[0] == 1

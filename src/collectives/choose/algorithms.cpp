@@ -26,19 +26,19 @@ namespace collectives {
 namespace {
 
 constexpr std::array kAlgorithms = {
-#define PENSTOCK_ROW(kind, name, fits, words, by, keeps_order, reproducible)             \
-  Algorithm{CollectiveKind::kind,                                                        \
-            #name,                                                                       \
-            words,                                                                       \
-            &collectives::fits,                                                          \
-            &collectives::kind##_##name,                                                 \
-            keeps_order,                                                                 \
-            reproducible,                                                                \
-            [](const Team& team, const Collective& collective, const Machine& machine) { \
-              return collectives::cost::by<double>({#name, team, collective, machine});  \
-            },                                                                           \
-            [](const Team& team, const Collective& collective, const Machine& machine) { \
-              return collectives::cost::by<Cost>({#name, team, collective, machine});    \
+#define PENSTOCK_ROW(kind, name, fits, words, by, keeps_order, reproducible)                                  \
+  Algorithm{CollectiveKind::kind,                                                                             \
+            #name,                                                                                            \
+            words,                                                                                            \
+            &collectives::fits,                                                                               \
+            &collectives::kind##_##name,                                                                      \
+            keeps_order,                                                                                      \
+            reproducible,                                                                                     \
+            [](const Team& team, const Collective& collective, const Machine& machine, double most_seconds) { \
+              return collectives::cost::by<double>({#name, team, collective, machine, most_seconds});         \
+            },                                                                                                \
+            [](const Team& team, const Collective& collective, const Machine& machine) {                      \
+              return collectives::cost::by<Cost>({#name, team, collective, machine});                         \
             }},
 #define PENSTOCK_ALGORITHM(kind, name, fits, words, by, ...) PENSTOCK_ROW(kind, name, fits, words, by, false, false)
 #define PENSTOCK_ALGORITHM_IN_ORDER(kind, name, fits, words, by, ...) \

@@ -87,10 +87,11 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, double bytes,
   if (row.name == "leader_ring" || row.name == "multi_leader")
     return std::max(2 * others * hop, 2 * all * others / nodes);
   if (row.name == "leader_scatter") return std::max(others * hop, all * others / nodes);
-  if (row.name == "leader_doubling" || row.name == "hierarchical" || row.name == "node_shared")
-    return std::max(rounds * hop, rounds * all);
-  if (row.name == "leader_rabenseifner") return std::max((is_both ? 2 : 1) * rounds * hop, all * others / nodes);
-  return all;
+  if (row.name == "leader_doubling") return std::max(rounds * hop, rounds * all);
+  if (row.name == "leader_rabenseifner") return std::max(2 * rounds * hop, (is_both ? 2 : 1) * all * others / nodes);
+  // Trees with two children at most are the lowest with as many rounds; binomial ones send all in each.
+  const bool is_binomial = row.name == "hierarchical" || row.name == "node_shared";
+  return std::max((is_both ? 2 : 1) * rounds * hop, (is_binomial ? rounds : 1) * all);
 }
 
 }  // namespace
@@ -156,7 +157,8 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   double best = *threshold_seconds * kGain;
   for (const auto& [least, row] : rows) {
     if (least >= best) break;
-    const std::optional<double> seconds = row->seconds(team, collective, machine);
+    // A row that takes longer than the best one so far need not be followed to its end.
+    const std::optional<double> seconds = row->seconds_up_to(team, collective, machine, best);
     if (!seconds) continue;
     candidates.push_back({row, *seconds});
     best = std::min(best, *seconds);

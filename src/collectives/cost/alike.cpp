@@ -19,6 +19,9 @@ namespace {
 // Steps of all ranks together that are simulated one by one.
 constexpr std::size_t kFewSteps = 320;
 constexpr std::size_t kManySteps = 10'000;  // if there is no other way
+constexpr std::uint64_t kAlikeSegments = 4;
+constexpr std::uint64_t kAlikeHalvedBytes = 16 << 10;  // one segment inside the nodes as well
+constexpr int kFewRanks = 8;  // to simulate all of them takes little longer than to simulate one node
 // Nodes of alike rounds that are simulated: more than exchange with a rank at the same time.
 constexpr int kMoreNodes = 16;
 constexpr int kFewerNodes = 12;
@@ -45,8 +48,9 @@ std::optional<Time> time_of(const Call& call, std::span<const int> ranks, std::s
     plans.push_back(row.plan(team, call.collective));
     steps += plans.back().steps.size() + steps_per_plan;
     if (steps > most_steps) return std::nullopt;
+    if (plan::least_seconds_of(plans.back(), call.team, call.machine) > call.most_seconds) return std::nullopt;
   }
-  return plan::time_of_alike_nodes<Time>(plans, team, call.machine);
+  return plan::time_of_alike_nodes<Time>(plans, team, call.machine, call.most_seconds);
 }
 
 template <class Time>
@@ -90,10 +94,23 @@ std::optional<Time> all_ranks(const Call& call) {
 template <class Time>
 std::optional<Time> alike_nodes(const Call& call) {
   if (node_count(call.team) == 1) return all_ranks<Time>(call);
-  if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, 0);
+  if (call.team.size() <= kFewRanks || !are_equal(nodes))
+    if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
   return are_equal(nodes) ? time_of<Time>(call, nodes.back(), kManySteps) : std::nullopt;
 }
+
+namespace {
+
+// With many segments nodes drift apart.
+template <class Time>
+std::optional<Time> if_powers_of_two(const Call& call, std::uint64_t most_bytes) {
+  const bool are_alike =
+      std::has_single_bit(static_cast<unsigned>(node_count(call.team))) && block_bytes(call.collective) <= most_bytes;
+  return are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call);
+}
+
+}  // namespace
 
 template <class Time>
 std::optional<Time> alike_rounds(const Call& call) {
@@ -103,7 +120,8 @@ std::optional<Time> alike_rounds(const Call& call) {
   if (!are_equal(ranks_by_node(call.team, 0))) return few_ranks<Time>(call);
   const auto time_of_first = [&](int count) {
     const Team team = first_nodes(call.team, count);
-    return time_of<Time>({call.row, team, call.collective, call.machine}, ranks_by_node(team, 0).back(), kManySteps);
+    return time_of<Time>({call.row, team, call.collective, call.machine, call.most_seconds},
+                         ranks_by_node(team, 0).back(), kManySteps);
   };
   const std::optional<Time> more = time_of_first(kMoreNodes);
   const std::optional<Time> fewer = time_of_first(kFewerNodes);
@@ -119,10 +137,12 @@ std::optional<Time> alike_ranks(const Call& call) {
 
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call) {
-  // With several segments nodes drift apart.
-  const bool are_alike = std::has_single_bit(static_cast<unsigned>(node_count(call.team))) &&
-                         block_bytes(call.collective) <= plan::kEagerBytes;
-  return are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call);
+  return if_powers_of_two<Time>(call, kAlikeSegments * plan::kEagerBytes);
+}
+
+template <class Time>
+std::optional<Time> alike_halves(const Call& call) {
+  return if_powers_of_two<Time>(call, kAlikeHalvedBytes);
 }
 
 template <class Time>
@@ -136,7 +156,7 @@ std::optional<Time> equal_parts(const Call& call) {
   collective.receive = {};
   const Algorithm& row = row_of({call.row, call.team, collective, call.machine});
   if constexpr (std::same_as<Time, double>)
-    return row.seconds(call.team, collective, call.machine);
+    return row.seconds_up_to(call.team, collective, call.machine, call.most_seconds);
   else
     return row.seconds_by_term(call.team, collective, call.machine);
 }
@@ -150,6 +170,7 @@ PENSTOCK_COST(alike_nodes)
 PENSTOCK_COST(alike_rounds)
 PENSTOCK_COST(alike_ranks)
 PENSTOCK_COST(alike_powers_of_two)
+PENSTOCK_COST(alike_halves)
 PENSTOCK_COST(equal_parts)
 #undef PENSTOCK_COST
 

@@ -3,6 +3,7 @@
 // function; `unpriced` rows have none.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -16,6 +17,8 @@ struct Call {
   const Team& team;
   const Collective& collective;
   const Machine& machine;
+  /// Costs beyond are not wanted: there is none, or it is followed to its end.
+  double most_seconds = std::numeric_limits<double>::infinity();
 };
 
 /// Time: double, the seconds alone, or Cost. None if the function does not cover the team.
@@ -51,6 +54,9 @@ std::optional<Time> alike_ranks(const Call& call);
 /// The same for a power of two of nodes and short data; others as all_ranks().
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call);
+/// The same for exchanges of halves, with shorter data.
+template <class Time>
+std::optional<Time> alike_halves(const Call& call);
 
 /// reduce_scatter: if all parts have one length, as the row of reduce_scatter_block of this name; if not, as
 /// all_ranks().

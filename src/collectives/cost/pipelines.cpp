@@ -118,7 +118,8 @@ class Pipeline {
     if (directions_.down) handed_in_.resize(children_of_all * segments_);
   }
 
-  Time run() {
+  /// None if it takes more than `most_seconds`.
+  std::optional<Time> run(double most_seconds) {
     if (directions_.up)
       begin_up();
     else
@@ -126,6 +127,7 @@ class Pipeline {
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
+      if (seconds_of(event.time) > most_seconds) return std::nullopt;
       handle(event);
     }
     return directions_.down && !by_tasks_ ? std::max(end_, spread()) : end_;
@@ -489,9 +491,11 @@ std::optional<Time> of_segments(std::uint32_t segments, std::uint32_t per_batch,
   if (std::min(segments, followed) > kMostMessages / nodes) return std::nullopt;
   if (segments <= followed) return run(segments);
   const std::uint32_t fewer = followed / 3 * 2;
-  const Time many = run(followed);
+  const std::optional<Time> many = run(followed);
+  const std::optional<Time> few = many ? run(fewer) : std::nullopt;
+  if (!few) return std::nullopt;
   const double per_segment = 1.0 / static_cast<double>(followed - fewer);
-  return many + static_cast<double>(segments - followed) * (per_segment * (many - run(fewer)));
+  return *many + static_cast<double>(segments - followed) * (per_segment * (*many - *few));
 }
 
 Directions directions_of(CollectiveKind kind) {
@@ -511,7 +515,8 @@ std::optional<Time> along(const Call& call, const std::vector<std::vector<int>>&
         const std::uint64_t longer = call.collective.count % segments * count / segments;
         const Sizes sizes{count, longer == 0 ? count : static_cast<std::uint32_t>(longer),
                           (call.collective.count + segments - 1) / segments * item_bytes, item_bytes};
-        return Pipeline<Time>(call, nodes, between, by_tasks, sizes, per_batch, directions_of(kind)).run();
+        return Pipeline<Time>(call, nodes, between, by_tasks, sizes, per_batch, directions_of(kind))
+            .run(call.most_seconds);
       });
 }
 
@@ -521,7 +526,9 @@ int root_of(const Collective& collective) { return is_rooted(collective.kind) ? 
 
 template <class Time>
 std::optional<Time> levels(const Call& call) {
-  if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
+  // Exact, but takes longer than to follow one segment.
+  if (Segments(call.collective).count() > 1)
+    if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
   const LevelsRow& row = *levels_row(call.row);
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, root_of(call.collective));
   if (nodes.size() < 2) return all_ranks<Time>(call);
@@ -529,7 +536,7 @@ std::optional<Time> levels(const Call& call) {
   // Ranks that share a core wait for each other in ways that are not followed, and trees along domains differ between
   // nodes of one size.
   const bool has_domains = !call.team.domain_of_rank.empty();
-  if (!by_tasks && (has_domains || largest_node(call.team) > call.machine.node.cores)) return std::nullopt;
+  if (!by_tasks && (has_domains || largest_node(call.team) > call.machine.node.cores)) return few_ranks<Time>(call);
   std::vector<int> leaders;
   for (const std::vector<int>& node : nodes) leaders.push_back(node[0]);
   const auto tree = [&](const auto& make) { return shape_of(leaders, call.team.size() - 1, make); };
@@ -547,9 +554,8 @@ std::optional<Time> levels(const Call& call) {
 
 template <class Time>
 std::optional<Time> flat_tree(const Call& call) {
-  if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, root_of(call.collective));
-  if (nodes.size() < 2 || nodes.size() != static_cast<std::size_t>(call.team.size())) return std::nullopt;
+  if (nodes.size() < 2 || nodes.size() != static_cast<std::size_t>(call.team.size())) return few_ranks<Time>(call);
   const Group all = by_node(call.team, root_of(call.collective));
   const Shape shape = shape_of(all.ranks, call.team.size() - 1, [&](const Group& group) {
     return call.row == "chain" ? chain(group) : binomial(group);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -181,6 +182,61 @@ TEST(Costs, HaveTerms) {
     for (const double term : cost->terms) sum += term;
     EXPECT_NEAR(sum, *seconds, *seconds * 1e-9) << name(row.kind) << "/" << row.name;
   }
+}
+
+// What a choice leaves out early does not change it.
+TEST(Costs, UpToALimitAreTheSameOrNone) {
+  for (const Team& team : {blocks(2, 1), blocks(6, 3), in_turns(5, 3), blocks(24, 1)})
+    for (const std::string network : {"tcp-10g", "slingshot"})
+      for (const std::uint64_t bytes : {8u, 16384u, 1u << 20})
+        for (const Algorithm& row : algorithms()) {
+          const Collective collective = request(row.kind, row.kind == CollectiveKind::barrier ? 0 : bytes, row.name);
+          if (has_counts(row.kind) || is_neighborhood(row.kind) || !row.fits(team, collective)) continue;
+          const Machine machine = machine_with(network);
+          const std::optional<double> all = row.seconds(team, collective, machine);
+          if (!all) continue;
+          const std::string what = std::string(name(row.kind)) + "/" + std::string(row.name);
+          for (const double factor : {1.0, 1.5})
+            EXPECT_EQ(row.seconds_up_to(team, collective, machine, factor * *all), all) << what;
+          const std::optional<double> less = row.seconds_up_to(team, collective, machine, 0.7 * *all);
+          EXPECT_TRUE(!less || *less == *all) << what;
+        }
+}
+
+TEST(ChoiceByCost, IsThatOfAllCosts) {
+  const auto is_candidate = [](const Algorithm& row) {
+    if (row.kind == CollectiveKind::reduce_scatter_block) return row.name != "pairwise";
+    return row.kind == CollectiveKind::allgather || row.kind == CollectiveKind::alltoall ||
+           row.name == "hierarchical" || row.name == "node_shared" || row.name == "multi_leader" ||
+           row.name.starts_with("leader_");
+  };
+  for (const Team& given : {blocks(2, 1), blocks(2, 2), blocks(4, 4), in_turns(5, 3), blocks(12, 1), blocks(16, 4)})
+    for (const std::string network : {"tcp-1g", "tcp-25g", "rdma-100g", "omni-path"})
+      for (const CollectiveKind kind :
+           {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::allgather,
+            CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block})
+        for (const std::uint64_t bytes : {8u, 1024u, 16384u, 65536u, 1u << 20}) {
+          Team team = given;
+          const Machine machine = machine_with(network);
+          const Collective collective = request(kind, bytes);
+          const Algorithm* best = choose(team, collective).algorithm;
+          const std::optional<double> by_thresholds = best->seconds(team, collective, machine);
+          if (!by_thresholds) continue;
+          double least = 0.9 * *by_thresholds;
+          for (const Algorithm& row : algorithms()) {
+            if (row.kind != kind || !is_candidate(row) || !row.fits(team, collective)) continue;
+            const std::optional<double> seconds = row.seconds(team, collective, machine);
+            if (!seconds || *seconds >= least) continue;
+            least = *seconds;
+            best = &row;
+          }
+          team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+          const Algorithm* chosen = choose(team, collective).algorithm;
+          // Of equal costs either.
+          EXPECT_TRUE(chosen == best || chosen->seconds(team, collective, machine) == least)
+              << name(kind) << " " << bytes << " bytes, " << network << ", " << team.size()
+              << " ranks: " << chosen->name << ", not " << best->name;
+        }
 }
 
 TEST(ChoiceByCost, IsNoWorseThanThresholdsAndCloseToTheBest) {
