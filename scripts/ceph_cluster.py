@@ -1,5 +1,5 @@
 """A small Ceph cluster of plain processes in one directory: a monitor, OSDs (BlueStore on files) and, on request, a metadata
-server. All of them end with this process, however it ends.
+server and a gateway for S3. All of them end with this process, however it ends.
 
 with Ceph(Path("/tmp/ceph"), osds=3) as ceph:
     ceph.make_pool("penstock")
@@ -22,6 +22,7 @@ from pathlib import Path
 
 PROGRAMS = {"ceph-mon": "ceph-mon", "ceph-osd": "ceph-osd", "ceph": "ceph-common"}
 FILE_SYSTEM_PROGRAMS = {"ceph-mds": "ceph-mds", "ceph-fuse": "ceph-fuse"}
+GATEWAY_PROGRAMS = {"radosgw": "radosgw", "radosgw-admin": "radosgw"}
 SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
@@ -29,10 +30,11 @@ class CephError(RuntimeError):
     """A Ceph daemon did not start. The message ends with the end of its log."""
 
 
-def missing_packages(file_system: bool = False) -> list[str]:
+def missing_packages(file_system: bool = False, gateway: bool = False) -> list[str]:
     """Debian packages that are missing on this machine."""
-    wanted = {**PROGRAMS, **(FILE_SYSTEM_PROGRAMS if file_system else {})}
-    return [package for program, package in wanted.items() if shutil.which(program, path=SEARCH) is None]
+    wanted = {**PROGRAMS, **(FILE_SYSTEM_PROGRAMS if file_system else {}), **(GATEWAY_PROGRAMS if gateway else {})}
+    missing = [package for program, package in wanted.items() if shutil.which(program, path=SEARCH) is None]
+    return list(dict.fromkeys(missing))
 
 
 class Ceph:
@@ -137,6 +139,36 @@ class Ceph:
         self.make_pool("cephfs_data", size)
         self.command("fs", "new", "cephfs", "cephfs_metadata", "cephfs_data")
         self._wait("the metadata server", lambda: "up:active" in self.command("mds", "stat"))
+
+    def start_gateway(self, key: str, secret: str) -> str:
+        """Serves S3 to a user with this key. Returns the address, http://HOST:PORT."""
+        with socket.socket() as probe:
+            probe.bind((self._address, 0))
+            port = probe.getsockname()[1]
+        self._run(
+            "radosgw-admin",
+            "user",
+            "create",
+            "--uid",
+            "user",
+            "--display-name",
+            "user",
+            "--access-key",
+            key,
+            "--secret",
+            secret,
+        )
+        frontend = f"beast endpoint={self._address}:{port}"
+        # Its own default is to encrypt, which takes keys.
+        plain = ["--ms-mon-client-mode", "crc"]
+        self._start("rgw", ["radosgw", "-f", "-n", "client.admin", *plain, "--rgw-frontends", frontend])
+
+        def answers() -> bool:
+            with socket.socket() as client:
+                return client.connect_ex((self._address, port)) == 0
+
+        self._wait("the gateway for S3", answers)
+        return f"http://{self._address}:{port}"
 
     def stop(self) -> None:
         # Clients first, the monitor last: a daemon whose peer is gone takes long to end.

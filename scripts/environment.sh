@@ -211,6 +211,18 @@ set_up_docs() {
   cp "$file" "$docs_env/.requirements"
 }
 
+# A client and a server of S3 for tests, in their own virtual environment, which sees the packages of build/env.
+set_up_s3() {
+  local s3_env="$PENSTOCK_ROOT/build/s3-env" own
+  "$s3_env/bin/python" -c 'import s3fs, moto.server' >/dev/null 2>&1 && return 0
+  say "s3fs and moto in build/s3-env"
+  "$env_dir/bin/python" -m venv "$s3_env"
+  own="$("$s3_env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+  "$env_dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/penstock-env.pth"
+  "$s3_env/bin/python" -m pip install --quiet --disable-pip-version-check s3fs 'moto[server]' >&2 ||
+    die "pip could not install s3fs and moto[server]"
+}
+
 # What puts a wheel's libraries into it, in its own virtual environment.
 set_up_wheel() {
   local wheel_env="$PENSTOCK_ROOT/build/wheel-env" file="$scripts/requirements-wheel.txt"
@@ -221,7 +233,7 @@ set_up_wheel() {
   cp "$file" "$wheel_env/.requirements"
 }
 
-# Optional: tests skip without them. impi-rt, torch, or Debian packages.
+# Optional: tests skip without them. impi-rt, torch, s3fs, or Debian packages.
 set_up_more() {
   local package
   for package in "$@"; do
@@ -229,6 +241,8 @@ set_up_more() {
       set_up_intel_mpi
     elif [[ "$package" == torch ]]; then
       set_up_torch
+    elif [[ "$package" == s3fs ]]; then
+      set_up_s3
     elif ! dpkg-query -W "$package" >/dev/null 2>&1; then
       [[ "$(id -u)" == 0 ]] || die "installing $package takes root"
       say "installing $package"

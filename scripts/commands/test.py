@@ -493,6 +493,31 @@ def preload(options: Options) -> Result:
     return pytest(log, ROOT / "tests/preload")
 
 
+#: Of a virtual environment with what build/env has, s3fs and moto.
+S3_PYTHON = ROOT / "build/s3-env/bin/python"
+
+
+@suite(
+    "s3",
+    "datasets in servers of S3 that are late, throttle and break off: moto's, and Ceph's gateway if it is installed (only fetched "
+    "with --all; Ceph with --with-ceph)",
+    quick=False,
+)
+def s3(options: Options) -> Result:
+    log = log_of("s3")
+    if options.all or options.with_ceph:
+        packages = ["s3fs"]
+        if options.with_ceph and shutil.which("apt-get") and os.geteuid() == 0:
+            packages += missing_packages(gateway=True)
+        run([ROOT / "dev", "setup", "--with", *packages], log)
+    has_s3fs = (
+        S3_PYTHON.exists() and not subprocess.run([S3_PYTHON, "-c", "import s3fs"], capture_output=True).returncode
+    )
+    if not has_s3fs:
+        return Result.skip(f"s3fs is not in {relative(S3_PYTHON)}; --all installs it there")
+    return pytest(log, ROOT / "tests/s3", python=S3_PYTHON)
+
+
 @suite(
     "ceph", "stores in a Ceph that is started here, one of whose OSDs is killed (only with --with-ceph)", quick=False
 )
@@ -539,6 +564,7 @@ KNOWN_FOLDERS = {
     "ceph",
     "pytorch",
     "pytorch_programs",
+    "s3",
 }
 for _folder in sorted({path.parent for path in (ROOT / "tests").glob("*/test_*.py")}):
     if _folder.name not in KNOWN_FOLDERS:

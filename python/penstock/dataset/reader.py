@@ -16,6 +16,8 @@ from penstock.error import Error
 # Neighbours in one file are read by one request if no more than this lies between them.
 _GAP_BYTES = 64 << 10
 
+_S3 = ("s3://", "s3a://")
+
 # What another attempt does not change.
 _FINAL = (
     Error,
@@ -236,7 +238,10 @@ def filesystem(url: str, storage_options: dict[str, Any] | None) -> Any:
     except ImportError as error:
         raise Error(f"{url} needs fsspec; pip install 'penstock[remote]'", "unsupported", cause=str(error)) from None
     try:
-        return fsspec.core.url_to_fs(url, **(storage_options or {}))[0]
+        options = dict(storage_options or {})
+        if url.startswith(_S3):
+            options.setdefault("max_concurrency", 1)  # more makes s3fs ask for an object's size before it reads it
+        return fsspec.core.url_to_fs(url, **options)[0]
     except (ImportError, ValueError) as error:
         raise Error(f"{url} cannot be read", "unsupported", cause=str(error)) from None
 

@@ -1,0 +1,144 @@
+"""A proxy in front of a server of S3 that answers late, throttles and breaks off, as services in a network do."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+#: What happens to a read of an object: "" (it is answered), "slow_down" (503), "internal" (500), "cut" (half of the body) or
+#: "reset" (no answer). The arguments are its key and how many times it has been read before.
+Fault = Callable[[str, int], str]
+_STATUS = {"slow_down": (503, "SlowDown"), "internal": (500, "InternalError")}
+
+
+class FaultyProxy:
+    """Use it as a context. Set `latency_s` and `fault` at any time."""
+
+    def __init__(self, upstream: str) -> None:
+        self.latency_s = 0.0
+        self.fault: Fault = lambda key, before: ""
+        self.reads: Counter[str] = Counter()  #: of each key
+        self.methods: Counter[str] = Counter()  #: of requests for objects
+        self.most_at_once = 0
+        self._at_once = 0
+        self._lock = threading.Lock()
+        place = urlsplit(upstream)
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                key = urlsplit(self.path).path.strip("/")
+                is_read = self.command == "GET" and key.count("/") == 1
+                if key.count("/") == 1:
+                    with proxy._lock:
+                        proxy.methods[self.command] += 1
+                with proxy.counted(key) if is_read else proxy.uncounted() as fault:
+                    if fault == "reset":
+                        self.close_connection = True
+                        return
+                    if fault in _STATUS:
+                        status, code = _STATUS[fault]
+                        text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+                        self.answer(status, [("Content-Type", "application/xml")], text, len(text))
+                        return
+                    # The signature covers the header Host, so it stays what the client sent.
+                    client = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+                    try:
+                        client.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                        for name, value in self.headers.items():
+                            client.putheader(name, value)
+                        client.endheaders(body)
+                        answer = client.getresponse()
+                        found = answer.read()
+                    finally:
+                        client.close()
+                    kept = [
+                        (name, value)
+                        for name, value in answer.getheaders()
+                        if name.lower() not in ("content-length", "connection", "transfer-encoding")
+                    ]
+                    announced = int(answer.headers.get("Content-Length") or len(found))
+                    if fault == "cut":
+                        found, self.close_connection = found[: len(found) // 2], True
+                    self.answer(answer.status, kept, found, announced)
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_one  # noqa: N815 (as http.server asks)
+
+            def answer(self, status: int, headers: list[tuple[str, str]], body: bytes, announced: int) -> None:
+                self.send_response_only(status)
+                for name, value in headers:
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(announced))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 256
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                pass  # a client that has gone
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def reset(self) -> None:
+        """Answers everything at once again, and counts from 0."""
+        with self._lock:
+            self.latency_s, self.fault, self.most_at_once = 0.0, lambda key, before: "", 0
+            self.reads.clear()
+            self.methods.clear()
+
+    def counted(self, key: str) -> _Read:
+        return _Read(self, key)
+
+    def uncounted(self) -> _Read:
+        return _Read(self, None)
+
+    def __enter__(self) -> FaultyProxy:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Read:
+    """One request under way."""
+
+    def __init__(self, proxy: FaultyProxy, key: str | None) -> None:
+        self._proxy = proxy
+        self._key = key
+
+    def __enter__(self) -> str:
+        if self._key is None:
+            return ""
+        proxy = self._proxy
+        with proxy._lock:
+            before = proxy.reads[self._key]
+            proxy.reads[self._key] += 1
+            proxy._at_once += 1
+            proxy.most_at_once = max(proxy.most_at_once, proxy._at_once)
+            fault = proxy.fault(self._key, before)
+        time.sleep(proxy.latency_s)
+        return fault
+
+    def __exit__(self, *_: object) -> None:
+        if self._key is not None:
+            with self._proxy._lock:
+                self._proxy._at_once -= 1
