@@ -160,11 +160,11 @@ class Writer(StorageWriter):
             if math.prod(tensor["shape"]) == 0:
                 continue
             layout = _layout(tensor["shape"], [_Box(*box) for box in tensor["boxes"]], ranks)
-            mine = parts.get(name, [])
+            given = parts.get(name, [])
             flat = (
-                mine[0].reshape(-1)
-                if len(mine) == 1
-                else np.concatenate([np.empty(0, _dtype_of(tensor["dtype"])), *(part.reshape(-1) for part in mine)])
+                given[0].reshape(-1)
+                if len(given) == 1
+                else np.concatenate([np.empty(0, _dtype_of(tensor["dtype"])), *(part.reshape(-1) for part in given)])
             )
             tree["state"][name] = DistArray(layout, flat, rank)
         handle = self._checkpoints.save(step, tree)
