@@ -49,8 +49,8 @@ constexpr int kRepeats = 3;
 // Other processes interrupt a rank for milliseconds. Of many short trials some are not interrupted.
 constexpr int kShortRepeats = 8;
 constexpr std::uint64_t kShortTrialBytes = 256 << 10;
-constexpr int kSharedCoreWork = 4000;  // combinations of 64 KiB
-constexpr double kSharesCore = 1.5;    // times as long: two threads of one core may need less
+constexpr double kSharedCoreSeconds = 0.016;  // of processor time of each rank
+constexpr double kSharesCore = 1.5;           // times as long: two threads of one core may need less
 
 using plan::kMachineCounts;
 using plan::kMachineTimes;
@@ -344,7 +344,7 @@ double processor_seconds() {
 }
 
 /// How many ranks take turns on a core, on one node or, if nodes are emulated on one machine, on several: the time
-/// until all have done the same work, by the processor time of one. All ranks call it; rank 0's result counts.
+/// until all have worked for the same processor time, by that time. All ranks call it; rank 0's result counts.
 double ranks_per_core(Operations& operations, const Team& team) {
   const std::vector<std::byte> from(kMiB / 16, std::byte{1});
   std::vector<std::byte> to(kMiB / 16, std::byte{2});
@@ -355,8 +355,10 @@ double ranks_per_core(Operations& operations, const Team& team) {
   for (int repeat = 0; repeat < kRepeats; ++repeat)
     all = std::min(all, seconds_once([&] {
                      const double begin = processor_seconds();
-                     for (int i = 0; i < kSharedCoreWork; ++i) kernels::reduce(arithmetic, ConstBytes(from), Bytes(to));
-                     own = std::min(own, processor_seconds() - begin);
+                     double used = 0;
+                     for (; used < kSharedCoreSeconds; used = processor_seconds() - begin)
+                       kernels::reduce(arithmetic, ConstBytes(from), Bytes(to));
+                     own = std::min(own, used);
                      operations.meet(team);
                    }));
   return all / own;
