@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,11 @@ class ProcessesDeathTest : public testing::TestWithParam<bool> {
     return conformance::run_forked(std::vector<std::int32_t>(kRanks), [&](ForkedRank& self) -> std::string {
       options().shared_memory = GetParam();
       options().stall_timeout_ms = 0;
+#ifdef __SANITIZE_ADDRESS__
+      // To learn whether it may read a peer's memory, UCX 1.20 reads what lies there where its own request lies here,
+      // into that request. In forked ranks it succeeds, and AddressSanitizer follows the request afterwards.
+      ::setenv("UCX_TLS", "^cma", 1);
+#endif
       try {
         return body(self, meeting_.meet(self, kRanks));
       } catch (const Error& error) {
