@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "preload/errors.hpp"
+#include "preload/in_order.hpp"
 #include "preload/own_calls.hpp"
 
 namespace penstock::preload {
@@ -78,21 +79,9 @@ class InFlight {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return 0;
     const OwnCall own;
-    bool has_driven = false;  // a test drives all collectives, so the others are only looked at
-    std::size_t left = 0;
-    const std::size_t before = started_.size();
-    for (std::size_t i = 0; i < before; ++i) {
-      Watched* const started = started_[i];
-      if ((has_driven && !started->may_be_complete()) || !has_completed(*started)) {
-        has_driven = true;
-        started_[left++] = started;
-      } else {
-        started->complete();
-      }
-    }
-    started_.resize(left);
-    count_.store(left, std::memory_order_release);
-    return static_cast<int>(before - left);
+    const std::size_t completed = test_in_order(started_, has_completed, [](Watched& started) { started.complete(); });
+    count_.store(started_.size(), std::memory_order_release);
+    return static_cast<int>(completed);
   }
 
   /// Both try: the prober holds a lock of Penstock and may wait for MPI's, which a thread in the hook may hold.
