@@ -183,15 +183,21 @@ set_up_intel_mpi() {
   pip_install impi-rt --no-deps --ignore-installed --no-warn-script-location --prefix "$mpi_dir/impi" impi-rt==2021.19.0
 }
 
+# A virtual environment that sees the packages of build/env.
+make_environment_beside() {
+  local own purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+  "$env_dir/bin/python" -m venv "$1"
+  own="$("$1/bin/python" -c "$purelib")"
+  "$env_dir/bin/python" -c "$purelib" >"$own/penstock-env.pth"
+}
+
 # PyTorch and JAX in their own virtual environment, build/torch-env, which sees the packages of build/env. pip's own configuration
 # decides which build of PyTorch it is: without an index of CPU builds, that for GPUs, gigabytes of it.
 set_up_torch() {
-  local torch_env="$PENSTOCK_ROOT/build/torch-env" own
+  local torch_env="$PENSTOCK_ROOT/build/torch-env"
   "$torch_env/bin/python" -c 'import torch, jax' >/dev/null 2>&1 && return 0
   say "PyTorch and JAX for CPUs in build/torch-env"
-  "$env_dir/bin/python" -m venv "$torch_env"
-  own="$("$torch_env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-  "$env_dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/penstock-env.pth"
+  make_environment_beside "$torch_env"
   "$torch_env/bin/python" -m pip install --quiet --disable-pip-version-check torch==2.13.0 expecttest >&2 ||
     die "pip could not install torch==2.13.0"
   "$torch_env/bin/python" -m pip install --quiet --disable-pip-version-check jax >&2 ||
@@ -200,12 +206,10 @@ set_up_torch() {
 
 # The generator of the documentation site, in its own virtual environment, which sees the packages of build/env.
 set_up_docs() {
-  local docs_env="$PENSTOCK_ROOT/build/docs-env" file="$scripts/requirements-docs.txt" own
+  local docs_env="$PENSTOCK_ROOT/build/docs-env" file="$scripts/requirements-docs.txt"
   cmp -s "$file" "$docs_env/.requirements" && return 0
   say "the documentation's generator in build/docs-env"
-  "$env_dir/bin/python" -m venv "$docs_env"
-  own="$("$docs_env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-  "$env_dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/penstock-env.pth"
+  make_environment_beside "$docs_env"
   "$docs_env/bin/python" -m pip install --quiet --disable-pip-version-check -r "$file" >&2 ||
     die "pip could not install scripts/requirements-docs.txt"
   cp "$file" "$docs_env/.requirements"
@@ -213,12 +217,10 @@ set_up_docs() {
 
 # A client and a server of S3 for tests, in their own virtual environment, which sees the packages of build/env.
 set_up_s3() {
-  local s3_env="$PENSTOCK_ROOT/build/s3-env" own
+  local s3_env="$PENSTOCK_ROOT/build/s3-env"
   "$s3_env/bin/python" -c 'import s3fs, moto.server' >/dev/null 2>&1 && return 0
   say "s3fs and moto in build/s3-env"
-  "$env_dir/bin/python" -m venv "$s3_env"
-  own="$("$s3_env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-  "$env_dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/penstock-env.pth"
+  make_environment_beside "$s3_env"
   "$s3_env/bin/python" -m pip install --quiet --disable-pip-version-check s3fs 'moto[server]' >&2 ||
     die "pip could not install s3fs and moto[server]"
 }

@@ -166,9 +166,9 @@ class PENSTOCK_API Checkpointer {
   /// Reads the newest complete and intact checkpoint, or that of one step, into the given layouts. The newest is the
   /// one that was saved last; superseded ones are tried after all others. Each rank reads and verifies the chunks that
   /// hold its part, from the burst buffer if possible, several at once. Needs memory for the result, and 32 MiB or one
-  /// chunk if that is larger. Collective; all ranks
-  /// get the same step. Throws Error(not_found) if there is no checkpoint, Error(corrupt) if none is intact,
-  /// Error(invalid_argument) if a layout does not fit; the contents of `into` are undefined then.
+  /// chunk if that is larger. Collective; all ranks get the same step. Throws Error(not_found) if there is no
+  /// checkpoint, Error(corrupt) if none is intact, Error(invalid_argument) if a layout does not fit; the contents of
+  /// `into` are undefined then.
   Restored restore(const RestoreOptions& options = {});
 
   /// As restore, but returns nothing if there is no checkpoint, or none of the step that was asked for. All ranks get

@@ -165,11 +165,8 @@ class BlobTier final : public Tier {
     const std::shared_ptr<BlobState> state = existing();
     const std::vector<bool> unchanged = unchanged_chunks(state, rank, content, base);
     std::vector<ChunkRange> changed;
-    for (std::uint64_t chunk = 0; chunk < unchanged.size(); ++chunk) {
-      if (unchanged[chunk]) continue;
-      if (changed.empty() || changed.back().first + changed.back().count != chunk) changed.push_back({chunk, 0});
-      ++changed.back().count;
-    }
+    for (std::uint64_t chunk = 0; chunk < unchanged.size(); ++chunk)
+      if (!unchanged[chunk]) add_chunk(changed, chunk);
     Blob blob(state);
     std::vector<StagedWrite> staged;
     std::vector<WriteRegion> regions;
@@ -182,7 +179,9 @@ class BlobTier final : public Tier {
         stage();
         chunks->release();
       }
-      write_tail(content, regions, stage);
+      const std::vector<std::byte> tail = tail_of(content);
+      regions.push_back({info.place_bytes + info.data_bytes, tail});
+      stage();
     } catch (...) {
       for (const StagedWrite& one : staged) blob.discard(one);
       throw;
@@ -284,15 +283,12 @@ class BlobTier final : public Tier {
     std::vector<Digest> digests;
   };
 
-  /// The digests, and zeros over what an earlier version may have up to the next place.
-  static void write_tail(const Content& content, std::vector<WriteRegion>& regions,
-                         const std::function<void()>& stage) {
-    const ObjectInfo& info = content.info;
-    std::vector<std::byte> tail(aligned_place(info.size_bytes) - info.data_bytes);
+  /// What follows the data: the digests, and zeros over what an earlier version may have up to the next place.
+  static std::vector<std::byte> tail_of(const Content& content) {
+    std::vector<std::byte> tail(aligned_place(content.info.size_bytes) - content.info.data_bytes);
     const ConstBytes table = std::as_bytes(std::span(content.digests));
     std::copy(table.begin(), table.end(), tail.begin());
-    regions.push_back({info.place_bytes + info.data_bytes, tail});
-    stage();
+    return tail;
   }
 
   std::shared_ptr<BlobState> find() const {

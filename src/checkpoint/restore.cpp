@@ -27,8 +27,8 @@ bool is_damage(ErrorCode code) {
 std::shared_ptr<std::byte> allocate(std::uint64_t size_bytes) {
   const bool large = size_bytes >= 2 * kHugePageBytes;
   const std::uint64_t alignment = large ? kHugePageBytes : kArrayAlignment;
-  const std::uint64_t rounded = std::max(size_bytes, std::uint64_t{1}) + kArrayAlignment - 1;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded / kArrayAlignment * kArrayAlignment));
+  const std::uint64_t rounded = std::max(size_bytes, std::uint64_t{1}) + alignment - 1;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded / alignment * alignment));
   if (memory == nullptr) {
     throw Error(ErrorCode::no_space, "no memory for an array of " + std::to_string(size_bytes) + " bytes");
   }
@@ -312,11 +312,7 @@ class Restoration {
     sort_pieces(pieces);
     const std::uint64_t most = std::max<std::uint64_t>(1, kReadBytes / chunk_bytes);
     std::vector<ChunkRange> ranges;
-    for (const std::uint64_t chunk : needed_chunks(pieces, chunk_bytes)) {
-      const bool follows = !ranges.empty() && ranges.back().first + ranges.back().count == chunk;
-      if (!follows || ranges.back().count == most) ranges.push_back({chunk, 0});
-      ++ranges.back().count;
-    }
+    for (const std::uint64_t chunk : needed_chunks(pieces, chunk_bytes)) add_chunk(ranges, chunk, most);
     const std::size_t readers = chunk_bytes > kReadBytes ? 1 : kReadsInFlight;
     std::vector<std::vector<std::byte>> buffers(readers);
     store::in_parallel(ranges.size(), readers, [&](std::size_t i, std::size_t thread) {

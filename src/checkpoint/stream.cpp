@@ -11,6 +11,12 @@ constexpr std::uint64_t kBuffers = 6;
 
 }  // namespace
 
+void add_chunk(std::vector<ChunkRange>& ranges, std::uint64_t chunk, std::uint64_t most) {
+  const bool follows = !ranges.empty() && ranges.back().first + ranges.back().count == chunk;
+  if (!follows || ranges.back().count == most) ranges.push_back({chunk, 0});
+  ++ranges.back().count;
+}
+
 StreamShape StreamShape::of(std::uint64_t data_bytes, std::uint64_t chunk_bytes, std::uint64_t preferred_bytes) {
   StreamShape shape;
   const std::uint64_t chunks = std::max<std::uint64_t>(1, preferred_bytes / chunk_bytes);

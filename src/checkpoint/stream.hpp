@@ -20,6 +20,9 @@ struct ChunkRange {
   std::uint64_t count = 0;
 };
 
+/// Adds a chunk behind the last one of `ranges`, of which none gets more than `most` chunks.
+void add_chunk(std::vector<ChunkRange>& ranges, std::uint64_t chunk, std::uint64_t most = ~std::uint64_t{0});
+
 /// Chunks of an object in their order. One thread at a time.
 class ChunkStream {
  public:

@@ -501,7 +501,7 @@ MeasuredMachine measured_machine(engine::Engine& engine, const Facts& facts, boo
   int runs = 0;
   for (const Trial& trial : trials) runs += trial.repeats();
   const bool has_tasks = parties.beside >= 0 && collectives::shared_nodes(team, {.kind = CollectiveKind::bcast});
-  if (has_tasks) runs += kShortRepeats * 2 * 3;
+  if (has_tasks) runs += kShortRepeats * 2 * 3;  // of two rows: meet, broadcast, meet
   Operations operations(engine, 2 + runs + 1 + kRepeats);
   const bool decides = team.rank == 0;
   MeasuredMachine result;

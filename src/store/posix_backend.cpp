@@ -66,25 +66,9 @@ class PosixBackend final : public Backend {
     open_root(options.create);
   }
 
-  bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {
-    check_key(key);
-    const std::string target = path(key);
-    FileStatus status;
-    if (calls_.stat(target, status) == 0) return false;
-    announce_unsynced();
-    return publish(
-        pieces, [&](NewFile& file) { return file.link_to(target); }, parent(target));
-  }
+  bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override { return put_new(key, pieces); }
 
-  bool put_stream_if_absent(std::string_view key, const Stream& stream) override {
-    check_key(key);
-    const std::string target = path(key);
-    FileStatus status;
-    if (calls_.stat(target, status) == 0) return false;
-    announce_unsynced();
-    return publish(
-        stream, [&](NewFile& file) { return file.link_to(target); }, parent(target));
-  }
+  bool put_stream_if_absent(std::string_view key, const Stream& stream) override { return put_new(key, stream); }
 
   void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
     check_key(key);
@@ -449,6 +433,18 @@ class PosixBackend final : public Backend {
     if (durable_ || said_unsynced_.load()) return;
     PosixBackend(root_, url_, {.create = false, .durable = true}, calls_).put_if_absent(unsynced_key(), {});
     said_unsynced_ = true;
+  }
+
+  /// put_if_absent(), of pieces or a Stream.
+  template <typename Content>
+  bool put_new(std::string_view key, const Content& content) {
+    check_key(key);
+    const std::string target = path(key);
+    FileStatus status;
+    if (calls_.stat(target, status) == 0) return false;
+    announce_unsynced();
+    return publish(
+        content, [&](NewFile& file) { return file.link_to(target); }, parent(target));
   }
 
   /// Writes a temporary file, lets `link` give it its name in `directory`, and makes all of it durable.

@@ -73,11 +73,7 @@ Worker::~Worker() {
   {
     const auto locked = lock();
     for (const auto& [address, endpoint] : endpoints_) {
-      if (endpoint->handle == nullptr) continue;
-      ucp_request_param_t param{};
-      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-      const ucs_status_ptr_t closing = api_.ucp_ep_close_nbx(std::exchange(endpoint->handle, nullptr), &param);
+      const ucs_status_ptr_t closing = close(*endpoint);
       if (is_request(closing)) {
         while (api_.ucp_request_check_status(closing) == UCS_INPROGRESS) api_.ucp_worker_progress(worker_);
         api_.ucp_request_free(closing);
@@ -119,18 +115,20 @@ void Worker::on_error(void* endpoint, ucp_ep_h, ucs_status_t status) {
   failed.worker.is_failing_.store(true, std::memory_order_relaxed);
 }
 
+ucs_status_ptr_t Worker::close(Endpoint& endpoint) {
+  if (endpoint.handle == nullptr) return nullptr;
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  return api_.ucp_ep_close_nbx(std::exchange(endpoint.handle, nullptr), &param);
+}
+
 // Of those that have failed nothing more can come.
 void Worker::bury() {
   is_failing_.store(false, std::memory_order_relaxed);
   for (const auto& [address, endpoint] : endpoints_) {
     if (!endpoint->has_failed || endpoint->is_gone.load(std::memory_order_relaxed)) continue;
-    if (endpoint->handle != nullptr) {
-      ucp_request_param_t param{};
-      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-      const ucs_status_ptr_t closing = api_.ucp_ep_close_nbx(std::exchange(endpoint->handle, nullptr), &param);
-      if (is_request(closing)) api_.ucp_request_free(closing);
-    }
+    if (const ucs_status_ptr_t closing = close(*endpoint); is_request(closing)) api_.ucp_request_free(closing);
     endpoint->is_gone.store(true, std::memory_order_release);
   }
 }

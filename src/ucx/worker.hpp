@@ -117,6 +117,8 @@ class Worker {
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* pending);
   void check(ucs_status_t status, const char* function) const;
   void answer(Left& left);
+  /// What UCX returns: nullptr or an error if it is closed, otherwise a request.
+  ucs_status_ptr_t close(Endpoint& endpoint);
   void bury();
 
   const Library& api_;

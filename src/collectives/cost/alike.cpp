@@ -9,6 +9,7 @@
 #include "collectives/cost/costs.hpp"
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
+#include "collectives/parts/leaders.hpp"
 #include "plan/alike_nodes.hpp"
 #include "plan/eager.hpp"
 #include "plan/prices.hpp"
@@ -20,7 +21,6 @@ namespace {
 constexpr std::size_t kFewSteps = 320;
 constexpr std::size_t kManySteps = 10'000;  // if there is no other way
 constexpr std::uint64_t kAlikeSegments = 4;
-constexpr std::uint64_t kAlikeHalvedBytes = 16 << 10;  // one segment inside the nodes as well
 constexpr int kFewRanks = 8;  // to simulate all of them takes little longer than to simulate one node
 // Nodes of alike rounds that are simulated: more than exchange with a rank at the same time.
 constexpr int kMoreNodes = 16;
@@ -142,7 +142,8 @@ std::optional<Time> alike_powers_of_two(const Call& call) {
 
 template <class Time>
 std::optional<Time> alike_halves(const Call& call) {
-  return if_powers_of_two<Time>(call, kAlikeHalvedBytes);
+  // One segment, inside the nodes as well.
+  return if_powers_of_two<Time>(call, kMessageBytes);
 }
 
 template <class Time>

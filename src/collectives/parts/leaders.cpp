@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::uint64_t kLeaderTaskBytes = 64
                                            << 10;  // of messages: below, a few copies cost less than agreeing on them
-constexpr std::uint64_t kMessageBytes = 16 << 10;  // shared memory takes messages of this length at once
 constexpr std::uint64_t kBatchBytes = 256 << 10;   // of a part
 constexpr std::uint64_t kRingBatchBytes = 64 << 10;
 constexpr std::uint64_t kMaxTaskPieces = kMaxTasks / kMaxTaskGroups;

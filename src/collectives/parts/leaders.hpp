@@ -10,6 +10,8 @@
 
 namespace penstock::collectives {
 
+inline constexpr std::uint64_t kMessageBytes = 16 << 10;  // shared memory takes messages of this length at once
+
 /// Divides the buffer into `slots` parts. The rank at index j of each node leads part j.
 class Leaders {
  public:
