@@ -13,20 +13,22 @@ from urllib.parse import urlsplit
 #: What happens to a read of an object: "" (it is answered), "slow_down" (503), "internal" (500), "cut" (half of the body) or
 #: "reset" (no answer). The arguments are its key and how many times it has been read before.
 Fault = Callable[[str, int], str]
+_HUNG_S = 120  #: Longer than any request that goes on takes.
 _STATUS = {"slow_down": (503, "SlowDown"), "internal": (500, "InternalError")}
 
 
 class FaultyProxy:
-    """Use it as a context. Set `latency_s` and `fault` at any time."""
+    """Use it as a context. Set `latency_s`, `hold` and `fault` at any time."""
 
     def __init__(self, upstream: str) -> None:
         self.latency_s = 0.0
+        self.hold = 0  #: Reads are answered once so many have been under way.
         self.fault: Fault = lambda key, before: ""
         self.reads: Counter[str] = Counter()  #: of each key
         self.methods: Counter[str] = Counter()  #: of requests for objects
         self.most_at_once = 0
         self._at_once = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         place = urlsplit(upstream)
         proxy = self
 
@@ -98,7 +100,7 @@ class FaultyProxy:
     def reset(self) -> None:
         """Answers everything at once again, and counts from 0."""
         with self._lock:
-            self.latency_s, self.fault, self.most_at_once = 0.0, lambda key, before: "", 0
+            self.latency_s, self.hold, self.fault, self.most_at_once = 0.0, 0, lambda key, before: "", 0
             self.reads.clear()
             self.methods.clear()
 
@@ -135,6 +137,8 @@ class _Read:
             proxy._at_once += 1
             proxy.most_at_once = max(proxy.most_at_once, proxy._at_once)
             fault = proxy.fault(self._key, before)
+            proxy._lock.notify_all()
+            proxy._lock.wait_for(lambda: proxy.most_at_once >= proxy.hold, _HUNG_S)
         time.sleep(proxy.latency_s)
         return fault
 

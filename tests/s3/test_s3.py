@@ -58,7 +58,7 @@ def dataset(bucket: str, options: dict[str, Any], **how: Any) -> ps.Dataset:
 
 
 def test_many_requests_are_under_way(bucket: str, proxy: FaultyProxy, options: dict[str, Any]) -> None:
-    proxy.latency_s = 0.05
+    proxy.latency_s, proxy.hold = 0.05, 5
     assert numbers(dataset(bucket, options, requests=16).batch(16).prefetch(3)) == list(range(COUNT))
     assert proxy.methods == {"GET": COUNT}, "each object takes one request"
     assert 4 < proxy.most_at_once <= 16
