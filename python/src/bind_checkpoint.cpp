@@ -272,6 +272,7 @@ void bind_maintenance(nb::module_& module) {
 }  // namespace penstock::python
 
 void bind_checkpoint(nb::module_& module) {
+  using released = nb::call_guard<nb::gil_scoped_release>;
   using namespace penstock;
   using python::PyCheckpointer;
 
@@ -309,8 +310,8 @@ void bind_checkpoint(nb::module_& module) {
       .def("inspect", &PyCheckpointer::inspect, nb::arg("step").none(),
            nb::sig("def inspect(self, step: int | None) -> "
                    "tuple[int, list[tuple[str, str, Layout]], str, dict[str, float], float]"))
-      .def("steps", [](const PyCheckpointer& self) { return self.get().steps(); })
-      .def("latest", [](const PyCheckpointer& self) { return self.get().latest(); })
+      .def("steps", [](const PyCheckpointer& self) { return self.get().steps(); }, released())
+      .def("latest", [](const PyCheckpointer& self) { return self.get().latest(); }, released())
       .def("reserve",
            [](const PyCheckpointer& self, std::uint64_t local_bytes) {
              Checkpointer& checkpointer = self.get();

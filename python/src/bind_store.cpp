@@ -272,8 +272,12 @@ void bind_store(nb::module_& module) {
       .def(
           "tags",
           [](const Blob& blob) {
+            const std::vector<Tag> found = [&] {
+              const nb::gil_scoped_release released;
+              return blob.tags();
+            }();
             nb::dict tags;
-            for (const Tag& tag : blob.tags()) tags[tag.name.c_str()] = tag.version;
+            for (const Tag& tag : found) tags[tag.name.c_str()] = tag.version;
             return tags;
           },
           nb::sig("def tags(self) -> dict[str, int]"))
@@ -296,7 +300,7 @@ void bind_store(nb::module_& module) {
           [](Store* self, const std::string& url, bool create, bool durable) {
             new (self) Store(url, {create, durable});
           },
-          nb::arg("url"), nb::arg("create") = true, nb::arg("durable") = true)
+          nb::arg("url"), nb::arg("create") = true, nb::arg("durable") = true, released())
       .def_prop_ro("url", &Store::url)
       .def(
           "create",

@@ -12,10 +12,8 @@ namespace penstock::store {
 
 #define PENSTOCK_BACKEND(scheme, function) \
   std::shared_ptr<Backend> function(std::string_view rest, const std::string& url, const BackendOptions& options);
-#define PENSTOCK_NO_BACKEND(scheme, advice)
 #include "store/backends.def"
 #undef PENSTOCK_BACKEND
-#undef PENSTOCK_NO_BACKEND
 
 namespace {
 
@@ -42,14 +40,24 @@ bool valid_key(std::string_view key) {
 std::string known_schemes() {
   std::string known;
 #define PENSTOCK_BACKEND(scheme, function) known += (known.empty() ? "" : ", ") + std::string(#scheme ":");
-#define PENSTOCK_NO_BACKEND(scheme, advice)
 #include "store/backends.def"
 #undef PENSTOCK_BACKEND
-#undef PENSTOCK_NO_BACKEND
   return known;
 }
 
 }  // namespace
+
+Stream stream_of(std::span<const ConstBytes> pieces) {
+  std::uint64_t size_bytes = 0;
+  for (const ConstBytes piece : pieces) size_bytes += piece.size();
+  const auto begin = [pieces]() -> std::function<ConstBytes()> {
+    return [pieces, next = std::size_t{0}]() mutable {
+      while (next < pieces.size() && pieces[next].empty()) ++next;
+      return next < pieces.size() ? pieces[next++] : ConstBytes();
+    };
+  };
+  return {size_bytes, begin};
+}
 
 bool Backend::put_stream_if_absent(std::string_view key, const Stream& stream) {
   if (exists(key)) return false;
@@ -207,11 +215,8 @@ std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions
   const std::string_view rest = std::string_view(text).substr(colon + 1);
 #define PENSTOCK_BACKEND(name, function) \
   if (scheme == #name) return function(rest, text, options);
-#define PENSTOCK_NO_BACKEND(name, advice) \
-  if (scheme == #name) throw Error(ErrorCode::unsupported, text + ": this build has no backend '" #name "'; " advice);
 #include "store/backends.def"
 #undef PENSTOCK_BACKEND
-#undef PENSTOCK_NO_BACKEND
   throw Error(ErrorCode::invalid_argument, "'" + text + "': unknown kind of store '" + std::string(scheme) +
                                                "'; expected one of " + known_schemes());
 }

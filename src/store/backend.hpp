@@ -25,6 +25,9 @@ struct Stream {
   std::function<std::function<ConstBytes()>()> begin;
 };
 
+/// A stream of pieces in memory, which have to stay until it was read.
+Stream stream_of(std::span<const ConstBytes> pieces);
+
 /// One object store. A key is a relative path: parts of [A-Za-z0-9._-], separated by '/'; no part starts with '.'.
 /// An object never changes once it exists. All functions are thread-safe and blocking, and throw penstock::Error.
 class Backend {
@@ -152,7 +155,7 @@ struct BackendOptions {
   bool durable = true;  ///< every put syncs the data and its directory entry; false: they may be in the page cache
 };
 
-/// Opens the backend of a URL: "file:///path", "rados://pool/name" or "memory:name". All openers of "memory:name" share
+/// Opens the backend of a URL: "file:///path", "rados://pool/name", "s3://bucket/name" or "memory:name". All openers of "memory:name" share
 /// one backend until the process ends. "memory:" alone is a new backend, which its last owner frees. Schemes are rows
 /// of backends.def.
 std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions& options = {});

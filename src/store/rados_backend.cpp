@@ -25,7 +25,6 @@ namespace penstock::store {
 
 namespace {
 
-constexpr std::string_view kFormatObject = "PENSTOCK";
 constexpr std::uint64_t kInlineBytes = 16 << 10;
 /// For entries of logs. Larger than for other objects, since a writer that loses the race for a number tries again and
 /// would have to put its stripes each time.

@@ -6,6 +6,9 @@
 
 namespace penstock::store {
 
+/// The object that holds the text, where a store consists of objects.
+inline constexpr std::string_view kFormatObject = "PENSTOCK";
+
 /// The text for a new store.
 std::string store_format();
 

@@ -58,7 +58,7 @@ def test_mpi_files(ceph: Ceph, mpi: str) -> None:
     command = [str(ROOT / "dev"), "exec", "mpiexec", "-n", "3", "python", str(ROOT / "scripts/mpi_pytest.py")]
     done = subprocess.run(
         [*command, str(prefix), str(ROOT / "tests/mpi/test_file.py")],
-        env={**os.environ, "PENSTOCK_MPI": mpi},
+        env={**os.environ, "PENSTOCK_MPI": mpi, "PENSTOCK_TEST_PLACE": os.environ["PENSTOCK_TEST_RADOS"]},
         capture_output=True,
         text=True,
         check=False,

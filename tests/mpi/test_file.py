@@ -17,9 +17,9 @@ from penstock.datatype import flatten
 
 @pytest.fixture
 def url(comm: ps.Comm) -> Iterator[str]:
-    """A store that does not exist yet, equal on all ranks: in a shared file system, or in a pool of Ceph."""
+    """A store that does not exist yet, equal on all ranks: in a shared file system, or where PENSTOCK_TEST_PLACE says."""
     folder = comm.bcast(tempfile.mkdtemp(prefix="penstock-file-") if comm.rank == 0 else None)
-    yield f"{os.environ.get('PENSTOCK_TEST_RADOS', 'file://')}{folder}/store"
+    yield f"{os.environ.get('PENSTOCK_TEST_PLACE', 'file://')}{folder}/store"
     MPI.COMM_WORLD.Barrier()
     if comm.rank == 0:
         shutil.rmtree(folder, ignore_errors=True)

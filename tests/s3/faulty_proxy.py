@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import threading
 import time
@@ -10,25 +11,32 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-#: What happens to a read of an object: "" (it is answered), "slow_down" (503), "internal" (500), "cut" (half of the body) or
-#: "reset" (no answer). The arguments are its key and how many times it has been read before.
+#: What happens to a request for an object: "" (it is answered), "slow_down" (503), "internal" (500), "cut" (half of the body),
+#: "reset" (it gets lost) or "lost" (its answer does). The arguments are its key and how many such requests came before.
 Fault = Callable[[str, int], str]
 _HUNG_S = 120  #: Longer than any request that goes on takes.
 _STATUS = {"slow_down": (503, "SlowDown"), "internal": (500, "InternalError")}
 
 
 class FaultyProxy:
-    """Use it as a context. Set `latency_s`, `hold` and `fault` at any time."""
+    """Use it as a context. Set what is public at any time.
+
+    Conditional writes go to the server one at a time, since moto looks for the object before it writes.
+    """
 
     def __init__(self, upstream: str) -> None:
         self.latency_s = 0.0
         self.hold = 0  #: Reads are answered once so many have been under way.
-        self.fault: Fault = lambda key, before: ""
+        self.fault: Fault = lambda key, before: ""  #: of reads
+        self.change_fault: Fault = lambda key, before: ""  #: of everything else but questions (HEAD)
+        self.hides: set[str] = set()  #: headers of requests that the server does not see, in lower case
         self.reads: Counter[str] = Counter()  #: of each key
+        self.changes: Counter[str] = Counter()  #: of each key
         self.methods: Counter[str] = Counter()  #: of requests for objects
         self.most_at_once = 0
         self._at_once = 0
         self._lock = threading.Condition()
+        self._condition = threading.Lock()
         place = urlsplit(upstream)
         proxy = self
 
@@ -38,11 +46,16 @@ class FaultyProxy:
             def handle_one(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 key = urlsplit(self.path).path.strip("/")
-                is_read = self.command == "GET" and key.count("/") == 1
-                if key.count("/") == 1:
+                is_object = "/" in key
+                is_read = is_object and self.command == "GET"
+                if is_object:
                     with proxy._lock:
                         proxy.methods[self.command] += 1
                 with proxy.counted(key) if is_read else proxy.uncounted() as fault:
+                    if is_object and self.command in ("PUT", "POST", "DELETE"):
+                        with proxy._lock:
+                            fault = proxy.change_fault(key, proxy.changes[key])
+                            proxy.changes[key] += 1
                     if fault == "reset":
                         self.close_connection = True
                         return
@@ -52,16 +65,11 @@ class FaultyProxy:
                         self.answer(status, [("Content-Type", "application/xml")], text, len(text))
                         return
                     # The signature covers the header Host, so it stays what the client sent.
-                    client = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
-                    try:
-                        client.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-                        for name, value in self.headers.items():
-                            client.putheader(name, value)
-                        client.endheaders(body)
-                        answer = client.getresponse()
-                        found = answer.read()
-                    finally:
-                        client.close()
+                    with proxy._condition if "If-None-Match" in self.headers else contextlib.nullcontext():
+                        answer, found = self.forward(body)
+                    if fault == "lost":
+                        self.close_connection = True
+                        return
                     kept = [
                         (name, value)
                         for name, value in answer.getheaders()
@@ -71,6 +79,19 @@ class FaultyProxy:
                     if fault == "cut":
                         found, self.close_connection = found[: len(found) // 2], True
                     self.answer(answer.status, kept, found, announced)
+
+            def forward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+                client = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+                try:
+                    client.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                    for name, value in self.headers.items():
+                        if name.lower() not in proxy.hides:
+                            client.putheader(name, value)
+                    client.endheaders(body)
+                    answer = client.getresponse()
+                    return answer, answer.read()
+                finally:
+                    client.close()
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_one  # noqa: N815 (as http.server asks)
 
@@ -100,8 +121,11 @@ class FaultyProxy:
     def reset(self) -> None:
         """Answers everything at once again, and counts from 0."""
         with self._lock:
-            self.latency_s, self.hold, self.fault, self.most_at_once = 0.0, 0, lambda key, before: "", 0
+            self.latency_s, self.hold, self.most_at_once = 0.0, 0, 0
+            self.fault = self.change_fault = lambda key, before: ""
+            self.hides = set()
             self.reads.clear()
+            self.changes.clear()
             self.methods.clear()
 
     def counted(self, key: str) -> _Read:

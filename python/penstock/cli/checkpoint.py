@@ -23,8 +23,8 @@ _BURST_BUFFER = click.option("--burst-buffer", default="", metavar="URL", help="
 def checkpoint() -> None:
     """Checkpoints of a place: list, inspect, diff, verify, export, import and remove.
 
-    URL is the slow tier: file:///a/directory or rados://pool/name. If the program saves with run=NAME, give --run NAME.
-    Jobs may save and restore meanwhile.
+    URL is the slow tier: file:///a/directory, rados://pool/name or s3://bucket/name. If the program saves with run=NAME,
+    give --run NAME. Jobs may save and restore meanwhile.
     """
 
 

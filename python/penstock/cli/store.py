@@ -89,8 +89,8 @@ def _say_damage(message: Warning | str, *_: Any, **__: Any) -> None:
 def store() -> None:
     """Versioned stores: create, write, list, read, export, verify, repair and clean up.
 
-    A store is file:///a/directory, rados://pool/name, or memory:name within one process. A blob's URL is its store's, '/'
-    and its name: file:///a/directory/name.
+    A store is file:///a/directory, rados://pool/name, s3://bucket/name, or memory:name within one process. A blob's URL is
+    its store's, '/' and its name: file:///a/directory/name.
     """
     warnings.showwarning = _say_damage
 

@@ -21,7 +21,7 @@ namespace {
 class RadosBackendTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (test_pool().empty()) GTEST_SKIP() << "needs a Ceph cluster: ./dev test --with-ceph";
+    if (test_place("rados").empty()) GTEST_SKIP() << "needs a Ceph cluster: ./dev test --with-ceph";
     url_ = test_url("rados", directory_) + "?stripe_bytes=65536";
     backend_ = open_backend(url_);
     const RadosPlace place = parse_rados_url(url_);
