@@ -22,6 +22,16 @@ def tool(name: str, mpi: str) -> str:
     return found
 
 
+def flags_of(package: str) -> list[str]:
+    """What the compiler needs for a library. Skips the test without it."""
+    if shutil.which("pkg-config") is None:
+        pytest.skip("no pkg-config here")
+    done = subprocess.run(["pkg-config", "--cflags", "--libs", package], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no {package} here")
+    return done.stdout.split()
+
+
 def environment() -> dict[str, str]:
     """Without what this session's own MPI has set."""
     launchers = ("PMI", "OMPI_", "PRTE", "HYDRA", "MPI", "OPAL_", "LD_LIBRARY_PATH")
@@ -36,7 +46,14 @@ def environment() -> dict[str, str]:
 
 
 def run_installed(
-    mpi: str, ranks: int, report: Path | None, command: Sequence[str], folder: Path, options: Sequence[str] = ()
+    mpi: str,
+    ranks: int,
+    report: Path | None,
+    command: Sequence[str],
+    folder: Path,
+    options: Sequence[str] = (),
+    timeout_s: float = 120,
+    **variables: str,
 ) -> Done:
     """Run a command by the launcher of an installed MPI: with a report under `penstock run`, otherwise natively."""
     words = [tool("mpiexec", mpi), "-n", str(ranks)]
@@ -45,11 +62,11 @@ def run_installed(
     done = subprocess.run(
         [*words, *command],
         cwd=folder,
-        env=environment(),
+        env={**environment(), **variables},
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=timeout_s,
     )
     facts = json.loads(report.read_text()) if report is not None and report.exists() else None
     return Done(done.returncode, done.stdout, done.stderr, facts)

@@ -5,13 +5,12 @@ python3-h5py-mpi)."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from penstock.store import Store
-from preload.installed import environment, run_installed, tool
+from preload.installed import environment, flags_of, run_installed, tool
 from preload.launch import ROOT
 
 #: The program, and what pkg-config calls its library, by the MPI.
@@ -20,15 +19,6 @@ LIBRARIES = {
     ("hdf5", "openmpi"): "hdf5-openmpi",
     ("pnetcdf", "openmpi"): "pnetcdf",
 }
-
-
-def flags_of(package: str) -> list[str]:
-    if shutil.which("pkg-config") is None:
-        pytest.skip("no pkg-config here")
-    done = subprocess.run(["pkg-config", "--cflags", "--libs", package], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"no {package} here")
-    return done.stdout.split()
 
 
 @pytest.mark.parametrize(("name", "mpi"), LIBRARIES)

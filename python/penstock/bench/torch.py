@@ -35,6 +35,7 @@ OPTIONS = {
     "ddp_samples": (64, 32, "samples of each rank in a step"),
     "ddp_bucket_mb": (4.0, 0.25, "MiB of a bucket of gradients"),
     "progress_cores": ("auto", "auto", "communication cores of each node: auto, 0, or a number"),
+    "transport": ("auto", "auto", "what carries penstock's messages: auto, mpi, or ucx, as under torchrun"),
 }
 RANKS = [2, 4]
 MINUTES = 8
@@ -63,7 +64,9 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
 
     torch.set_num_threads(1)
     cores = parameters["progress_cores"]
-    options = penstock.torch.Options(progress_cores=cores if cores == "auto" else int(cores))
+    options = penstock.torch.Options(
+        progress_cores=cores if cores == "auto" else int(cores), transport=parameters["transport"]
+    )
     dist.init_process_group("penstock", pg_options=options)
     groups = {name: dist.new_group(backend=name) for name in program.split(",")}
     rows: runner.Measured = []

@@ -28,6 +28,7 @@ except ImportError as _error:
 from penstock.dataset.torch import DataLoader
 from penstock.torch.creation import Options, create
 from penstock.torch.launch import register_rendezvous
+from penstock.torch.monitored_barrier import allow_monitored_barrier
 from penstock.torch.process_group import ProcessGroup
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def register() -> None:
         raise Error("this PyTorch was built without torch.distributed; install one that has it", "unsupported")
     _dist.Backend.register_backend("penstock", create, extended_api=True, devices=["cpu"])
     register_rendezvous()
+    allow_monitored_barrier()
 
 
 register()

@@ -152,9 +152,21 @@ class ProcessGroup(dist.ProcessGroup):
         A rank knows only for whom it waits, and that rank may wait for another one. So each rank that has called the
         operation says so in the store, under the number of the operation, which is equal on all ranks.
         """
+        missing = self._missing(error)
+        if not missing:
+            return error
+        names = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} of the group"
+        return Error(
+            f"{error.message}; {names} did not call it within the timeout of {self._timeout_s:g} s",
+            error.code,
+            error.rank,
+        )
+
+    def _missing(self, error: Error) -> list[int]:
+        """The ranks that have not called the operation that timed out. Empty if that is not the error, or not known."""
         number = re.search(r"operation (\d+) .* timed out", error.message)
         if number is None:
-            return error
+            return []
         key = f"timed out in {number[1]}"
         try:
             self._store.append(key, f"{self._rank} ")
@@ -162,18 +174,10 @@ class ProcessGroup(dist.ProcessGroup):
             while True:
                 missing = set(range(self._size)) - {int(rank) for rank in self._store.get(key).split()}
                 if not missing or time.monotonic() > deadline:
-                    break
+                    return sorted(missing)
                 time.sleep(0.05)
         except RuntimeError:  # a store without append, or whose rank has gone
-            return error
-        if not missing:
-            return error
-        names = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, sorted(missing)))} of the group"
-        return Error(
-            f"{error.message}; {names} did not call it within the timeout of {self._timeout_s:g} s",
-            error.code,
-            error.rank,
-        )
+            return []
 
     def _do(self, prepare: Callable[..., Call], opts: Any, *arguments: Any) -> _TorchWork:
         try:
@@ -262,11 +266,32 @@ class ProcessGroup(dist.ProcessGroup):
         return Done([])
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier with a timeout of its own, whose error names the ranks that have not called it."""
+        """A barrier with a timeout of its own, whose error names all ranks that have not called it, on all that have.
+
+        Its words are also those of gloo, which programs look for.
+        """
         usual = self._timeout_s
         self.set_timeout(timedelta(seconds=usual) if timeout is None else timeout)
+        self._started += 1
         try:
-            self.barrier().wait()
+            self._core.run_on_arrays(_BARRIER, -1, 0, None, None, _AS_CHOSEN)
+        except Error as error:
+            missing = self._missing(error)
+            if not missing:
+                raise
+            names = f"Rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+            here = (
+                "Rank 0 timed out in monitoredBarrier"
+                if self._rank == 0
+                else f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting for "
+                "send/recv from rank 0"
+            )
+            raise Error(
+                f"{here}: {names} failed to pass monitoredBarrier in {self._timeout_s * 1e3:g} ms: not called there, or "
+                "called after another operation",
+                error.code,
+                error.rank,
+            ) from None
         finally:
             self.set_timeout(timedelta(seconds=usual))
 
