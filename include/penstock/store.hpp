@@ -243,8 +243,8 @@ struct GcReport {
   std::uint64_t bytes_freed = 0;
 };
 
-/// A set of named blobs in a directory, in the memory of this process, in Ceph or in S3. Any number of threads and, except
-/// for a store in memory, of processes may use one store at once.
+/// A set of named blobs in a directory, in the memory of this process, in Ceph or in S3. Any number of threads and,
+/// except for a store in memory, of processes may use one store at once.
 class PENSTOCK_API Store {
  public:
   /// Opens "file:///scratch/run7", "memory:name", "rados://pool/name" or "s3://bucket/name".

@@ -310,8 +310,10 @@ void bind_checkpoint(nb::module_& module) {
       .def("inspect", &PyCheckpointer::inspect, nb::arg("step").none(),
            nb::sig("def inspect(self, step: int | None) -> "
                    "tuple[int, list[tuple[str, str, Layout]], str, dict[str, float], float]"))
-      .def("steps", [](const PyCheckpointer& self) { return self.get().steps(); }, released())
-      .def("latest", [](const PyCheckpointer& self) { return self.get().latest(); }, released())
+      .def(
+          "steps", [](const PyCheckpointer& self) { return self.get().steps(); }, released())
+      .def(
+          "latest", [](const PyCheckpointer& self) { return self.get().latest(); }, released())
       .def("reserve",
            [](const PyCheckpointer& self, std::uint64_t local_bytes) {
              Checkpointer& checkpointer = self.get();

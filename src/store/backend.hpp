@@ -155,9 +155,9 @@ struct BackendOptions {
   bool durable = true;  ///< every put syncs the data and its directory entry; false: they may be in the page cache
 };
 
-/// Opens the backend of a URL: "file:///path", "rados://pool/name", "s3://bucket/name" or "memory:name". All openers of "memory:name" share
-/// one backend until the process ends. "memory:" alone is a new backend, which its last owner frees. Schemes are rows
-/// of backends.def.
+/// Opens the backend of a URL: "file:///path", "rados://pool/name", "s3://bucket/name" or "memory:name". All openers of
+/// "memory:name" share one backend until the process ends. "memory:" alone is a new backend, which its last owner
+/// frees. Schemes are rows of backends.def.
 std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions& options = {});
 
 /// The durable twin of `backend`, or `backend` itself if it is durable. For objects that must survive a loss of power

@@ -182,8 +182,8 @@ HttpAnswer HttpClient::perform(const HttpRequest& request) {
   set(CurlCalls::WRITEFUNCTION, &on_body);
   set(CurlCalls::WRITEDATA, static_cast<void*>(&exchange));
   for (const std::string& header : request.headers) add_header(header);
-  // S3 wants this header, and libcurl before 8 does not make it. Bodies are not signed, since the signature comes first, and
-  // they may be streams. The store has checksums of its own.
+  // S3 wants this header, and libcurl before 8 does not make it. Bodies are not signed, since the signature comes
+  // first, and they may be streams. The store has checksums of its own.
   add_header("x-amz-content-sha256: UNSIGNED-PAYLOAD");
   if (!identity_.session_token.empty()) add_header("x-amz-security-token: " + identity_.session_token);
 

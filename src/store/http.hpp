@@ -25,20 +25,20 @@ struct HttpRequest {
 };
 
 struct HttpAnswer {
-  long status = 0;                                ///< 0: none came, or not all of it
-  std::string problem;                            ///< why
-  bool has_stalled = false;                       ///< nothing moved for the time that is allowed
-  bool is_too_long = false;                       ///< it does not fit `into`
-  std::map<std::string, std::string> headers;     ///< by names in lower case
+  long status = 0;                             ///< 0: none came, or not all of it
+  std::string problem;                         ///< why
+  bool has_stalled = false;                    ///< nothing moved for the time that is allowed
+  bool is_too_long = false;                    ///< it does not fit `into`
+  std::map<std::string, std::string> headers;  ///< by names in lower case
   std::vector<std::byte> body;
-  std::size_t into_bytes = 0;                     ///< how much of `into` was filled
+  std::size_t into_bytes = 0;  ///< how much of `into` was filled
 
   bool ok() const { return status >= 200 && status < 300; }
   std::string_view text() const { return {reinterpret_cast<const char*>(body.data()), body.size()}; }
 };
 
-/// Performs requests one at a time for each caller. Thread-safe: each call has a connection of its own, which later calls
-/// use again. A child of fork makes its own connections.
+/// Performs requests one at a time for each caller. Thread-safe: each call has a connection of its own, which later
+/// calls use again. A child of fork makes its own connections.
 class HttpClient {
  public:
   struct Identity {

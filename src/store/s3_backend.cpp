@@ -14,7 +14,6 @@ namespace penstock::store {
 
 namespace {
 
-
 class S3Backend final : public Backend {
  public:
   S3Backend(const S3Place& place, bool create) : bucket_(place) {
@@ -31,8 +30,8 @@ class S3Backend final : public Backend {
       format = bucket_.contents(name);
     }
     const std::vector<std::byte> found = format.value_or(std::vector<std::byte>());
-    check_store_format({reinterpret_cast<const char*>(found.data()), found.size()},
-                       place.url + ", object " + name, place.url);
+    check_store_format({reinterpret_cast<const char*>(found.data()), found.size()}, place.url + ", object " + name,
+                       place.url);
   }
 
   bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {

@@ -80,7 +80,12 @@ bool failed_after_all(const HttpAnswer& answer) {
 bool may_be_asked_again(const HttpAnswer& answer) {
   switch (answer.status) {
     case 0: return !answer.is_too_long;
-    case 408: case 429: case 500: case 502: case 503: case 504: return true;
+    case 408:
+    case 429:
+    case 500:
+    case 502:
+    case 503:
+    case 504: return true;
     case 400: return code_in(answer) == "RequestTimeout";
     case 409: return code_in(answer) == "ConditionalRequestConflict" || code_in(answer) == "OperationAborted";
     default: return failed_after_all(answer);
@@ -121,12 +126,11 @@ class S3Bucket::Upload {
  public:
   Upload(S3Bucket& bucket, const std::string& key) : bucket_(bucket), key_(key), mark_(new_mark()) {
     const Stream empty = stream_of({});
-    const HttpAnswer answer = bucket_.ask(
-        {.method = "POST",
-         .url = bucket_.url_of(key, "uploads="),
-         .headers = {std::string(kMark) + ": " + mark_},
-         .body = &empty},
-        "begin " + key);
+    const HttpAnswer answer = bucket_.ask({.method = "POST",
+                                           .url = bucket_.url_of(key, "uploads="),
+                                           .headers = {std::string(kMark) + ": " + mark_},
+                                           .body = &empty},
+                                          "begin " + key);
     id_ = element(answer.text(), "UploadId");
     if (!answer.ok() || id_.empty()) bucket_.fail("begin " + key, answer);
   }
@@ -149,11 +153,11 @@ class S3Bucket::Upload {
     in_parallel(parts.size(), bucket_.place_.in_flight, [&](std::size_t i, std::size_t) {
       const std::string number = std::to_string(first + i + 1);
       const Stream body = stream_of(parts[i]);
-      const HttpAnswer answer = bucket_.ask(
-          {.method = "PUT",
-           .url = bucket_.url_of(key_, "partNumber=" + number + "&uploadId=" + encoded(id_)),
-           .body = &body},
-          "write " + key_);
+      const HttpAnswer answer =
+          bucket_.ask({.method = "PUT",
+                       .url = bucket_.url_of(key_, "partNumber=" + number + "&uploadId=" + encoded(id_)),
+                       .body = &body},
+                      "write " + key_);
       const auto tag = answer.headers.find("etag");
       if (!answer.ok() || tag == answer.headers.end()) bucket_.fail("write " + key_, answer);
       tags_[first + i] = tag->second;
@@ -169,8 +173,7 @@ class S3Bucket::Upload {
     list += "</CompleteMultipartUpload>";
     const ConstBytes piece = std::as_bytes(std::span(list));
     const Stream body = stream_of(std::span(&piece, 1));
-    HttpRequest request{
-        .method = "POST", .url = bucket_.url_of(key_, "uploadId=" + encoded(id_)), .body = &body};
+    HttpRequest request{.method = "POST", .url = bucket_.url_of(key_, "uploadId=" + encoded(id_)), .body = &body};
     if (if_absent) request.headers.emplace_back("If-None-Match: *");
     const HttpAnswer answer = bucket_.ask(request, "complete " + key_);
     if (answer.ok() || bucket_.is_mine(key_, mark_)) {
@@ -211,9 +214,10 @@ HttpAnswer S3Bucket::ask(const HttpRequest& request, const std::string& what) co
 }
 
 void S3Bucket::fail_range() const {
-  throw Error(ErrorCode::unsupported, place_.url + ": " + place_.endpoint +
-                                          " sends another part of an object than was asked for; expected a server of S3 "
-                                          "that knows the header Range");
+  throw Error(ErrorCode::unsupported,
+              place_.url + ": " + place_.endpoint +
+                  " sends another part of an object than was asked for; expected a server of S3 "
+                  "that knows the header Range");
 }
 
 void S3Bucket::fail(const std::string& what, const HttpAnswer& answer) const {
@@ -235,7 +239,8 @@ void S3Bucket::fail(const std::string& what, const HttpAnswer& answer) const {
   if (answer.status == 401 || answer.status == 403) {
     const bool is_full = code == "QuotaExceeded";
     throw Error(is_full ? ErrorCode::no_space : ErrorCode::io,
-                start + found + (is_full ? "" : "; check the credentials, and what they may do in this bucket"), -1, cause);
+                start + found + (is_full ? "" : "; check the credentials, and what they may do in this bucket"), -1,
+                cause);
   }
   if (answer.status == 501 || code == "NotImplemented") {
     throw Error(ErrorCode::unsupported,
@@ -343,8 +348,7 @@ std::optional<std::vector<std::byte>> S3Bucket::contents(const std::string& key)
 void S3Bucket::read(const std::string& key, std::uint64_t offset_bytes, Bytes to) const {
   const std::string range =
       "Range: bytes=" + std::to_string(offset_bytes) + '-' + std::to_string(offset_bytes + to.size() - 1);
-  const HttpAnswer answer =
-      ask({.method = "GET", .url = url_of(key), .headers = {range}, .into = to}, "read " + key);
+  const HttpAnswer answer = ask({.method = "GET", .url = url_of(key), .headers = {range}, .into = to}, "read " + key);
   if (answer.status == 404 && code_in(answer) != "NoSuchBucket") {
     throw Error(ErrorCode::not_found, place_.url + ": no object " + key);
   }
@@ -364,12 +368,11 @@ void S3Bucket::remove(const std::string& key) {
 
 void S3Bucket::copy(const std::string& from, const std::string& to) {
   const Stream empty = stream_of({});
-  const HttpAnswer answer =
-      ask({.method = "PUT",
-           .url = url_of(to),
-           .headers = {"x-amz-copy-source: /" + place_.bucket + '/' + place_.prefix + from},
-           .body = &empty},
-          "copy " + from);
+  const HttpAnswer answer = ask({.method = "PUT",
+                                 .url = url_of(to),
+                                 .headers = {"x-amz-copy-source: /" + place_.bucket + '/' + place_.prefix + from},
+                                 .body = &empty},
+                                "copy " + from);
   if (answer.status == 404) throw Error(ErrorCode::not_found, place_.url + ": no object " + from);
   if (!answer.ok()) fail("copy " + from, answer);
 }
@@ -407,15 +410,16 @@ void S3Bucket::abort_uploads(std::chrono::seconds age) {
     if (!key_marker.empty()) {
       query = "key-marker=" + encoded(key_marker) + '&' + query + "&upload-id-marker=" + encoded(upload_marker);
     }
-    const HttpAnswer answer =
-        ask({.method = "GET", .url = place_.endpoint + '/' + place_.bucket + '?' + query + "&uploads="}, "list uploads");
+    const HttpAnswer answer = ask(
+        {.method = "GET", .url = place_.endpoint + '/' + place_.bucket + '?' + query + "&uploads="}, "list uploads");
     if (!answer.ok()) fail("list uploads", answer);
     for (const std::string_view upload : elements(answer.text(), "Upload")) {
       std::tm begun{};
       if (::strptime(element(upload, "Initiated").c_str(), "%Y-%m-%dT%H:%M:%S", &begun) == nullptr) continue;
       if (std::time(nullptr) - ::timegm(&begun) < age.count()) continue;
       const std::string key = element(upload, "Key").substr(place_.prefix.size());
-      ask({.method = "DELETE", .url = url_of(key, "uploadId=" + encoded(element(upload, "UploadId")))}, "give up " + key);
+      ask({.method = "DELETE", .url = url_of(key, "uploadId=" + encoded(element(upload, "UploadId")))},
+          "give up " + key);
     }
     key_marker = element(answer.text(), "NextKeyMarker");
     upload_marker = element(answer.text(), "NextUploadIdMarker");

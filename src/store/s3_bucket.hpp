@@ -43,7 +43,7 @@ class S3Bucket {
   void copy(const std::string& from, const std::string& to);
 
   struct Listing {
-    std::vector<std::string> keys;  ///< without the place's prefix, in the server's order
+    std::vector<std::string> keys;   ///< without the place's prefix, in the server's order
     std::vector<std::string> parts;  ///< with a delimiter: what lies below, once for each part, without '/' at the end
     bool is_complete = true;
   };

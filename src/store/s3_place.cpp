@@ -46,8 +46,8 @@ std::map<std::string, std::string> section_of(const std::string& path, std::stri
     const std::string_view text = trimmed(line);
     if (text.starts_with('[')) {
       is_wanted = trimmed(text.substr(1, text.find(']') - 1)) == wanted;
-    } else if (const std::size_t equals = text.find('='); is_wanted && equals != std::string_view::npos &&
-                                                          !text.starts_with('#')) {
+    } else if (const std::size_t equals = text.find('=');
+               is_wanted && equals != std::string_view::npos && !text.starts_with('#')) {
       found[std::string(trimmed(text.substr(0, equals)))] = trimmed(text.substr(equals + 1));
     }
   }
@@ -66,8 +66,10 @@ void add_profile(S3Place& place, const std::string& profile) {
   const auto credentials = section_of(path("AWS_SHARED_CREDENTIALS_FILE", "credentials"), profile);
   const auto take = [&](std::string& to, const char* name) {
     if (!to.empty()) return;
-    if (const auto at = credentials.find(name); at != credentials.end()) to = at->second;
-    else if (const auto of = config.find(name); of != config.end()) to = of->second;
+    if (const auto at = credentials.find(name); at != credentials.end())
+      to = at->second;
+    else if (const auto of = config.find(name); of != config.end())
+      to = of->second;
   };
   take(place.endpoint, "endpoint_url");
   take(place.region, "region");
@@ -170,8 +172,9 @@ S3Place parse_s3_url(const std::string& url) {
   if (profile.empty()) profile = environment({"AWS_PROFILE"});
   add_profile(place, profile.empty() ? "default" : profile);
   if (place.key.empty() || place.secret.empty()) {
-    refuse(url, "has no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws/credentials "
-                "(`aws configure`; others: `aws configure export-credentials --format env`)");
+    refuse(url,
+           "has no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws/credentials "
+           "(`aws configure`; others: `aws configure export-credentials --format env`)");
   }
   if (place.region.empty()) place.region = "us-east-1";
   if (place.endpoint.empty()) place.endpoint = "https://s3." + place.region + ".amazonaws.com";

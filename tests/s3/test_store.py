@@ -168,7 +168,7 @@ def test_a_server_that_replaces_objects_is_refused(url: str, proxy: FaultyProxy,
     if is_ceph:
         pytest.skip("the signature covers the header that is hidden here")
     proxy.hides = {"if-none-match"}
-    with pytest.raises(ps.Error, match="not safe for a store.*replaced") as caught:
+    with pytest.raises(ps.Error, match=r"not safe for a store.*replaced") as caught:
         ps.Store(url)
     assert caught.value.code == "unsupported"
 

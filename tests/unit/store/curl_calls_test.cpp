@@ -1,4 +1,5 @@
-// Compares names and numbers of libcurl's declarations with its own header, if that is installed. Its types are its own.
+// Compares names and numbers of libcurl's declarations with its own header, if that is installed. Its types are its
+// own.
 #include "store/curl_calls.hpp"
 
 #include <gtest/gtest.h>

@@ -16,9 +16,9 @@ namespace {
 class S3Places : public testing::Test {
  protected:
   S3Places() {
-    for (const char* const name :
-         {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID",
-          "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"}) {
+    for (const char* const name : {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION",
+                                   "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
+                                   "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"}) {
       ::unsetenv(name);
     }
     ::setenv("HOME", home_.path().c_str(), 1);
@@ -26,7 +26,8 @@ class S3Places : public testing::Test {
 
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(home_.path() + "/" + name) << text;
-    ::setenv(name == "config" ? "AWS_CONFIG_FILE" : "AWS_SHARED_CREDENTIALS_FILE", (home_.path() + "/" + name).c_str(), 1);
+    ::setenv(name == "config" ? "AWS_CONFIG_FILE" : "AWS_SHARED_CREDENTIALS_FILE", (home_.path() + "/" + name).c_str(),
+             1);
   }
 
   const TemporaryDirectory home_;
@@ -60,7 +61,8 @@ TEST_F(S3Places, TakeAProfile) {
   EXPECT_EQ(lab.key + lab.secret + lab.region + lab.endpoint, "lm=twohttp://lab");
   ::setenv("AWS_PROFILE", "lab", 1);
   EXPECT_EQ(parse_s3_url("s3://bucket").key, "l");
-  // Credentials of the environment come before those of a profile that the URL does not name, and are not mixed with it.
+  // Credentials of the environment come before those of a profile that the URL does not name, and are not mixed with
+  // it.
   ::setenv("AWS_ACCESS_KEY_ID", "key", 1);
   ::setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
   EXPECT_EQ(parse_s3_url("s3://bucket").secret, "secret");

@@ -1,7 +1,7 @@
 // The kinds of stores in this build, for suites that run on each of them. `rados` needs a Ceph cluster. It is included
 // if PENSTOCK_TEST_RADOS names a pool (rados://pool) of the cluster that CEPH_CONF describes; ./dev test --with-ceph
-// sets both. `s3` needs a server of S3: it is included if PENSTOCK_TEST_S3 names a bucket (s3://bucket) of the server that
-// AWS_ENDPOINT_URL and the credentials of AWS's variables describe; tests/s3 sets them.
+// sets both. `s3` needs a server of S3: it is included if PENSTOCK_TEST_S3 names a bucket (s3://bucket) of the server
+// that AWS_ENDPOINT_URL and the credentials of AWS's variables describe; tests/s3 sets them.
 #pragma once
 
 #include <cstdlib>
