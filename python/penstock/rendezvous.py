@@ -43,7 +43,8 @@ class KeyValueStore(Protocol):
 class FileStore:
     """A store in a folder that all processes see, on a local disk or a network file system.
 
-    One folder serves one run of a program: use a new or empty one.
+    One folder serves runs of a program one after the other. After one that ended before all its ranks had come, use a new
+    or empty one.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -141,14 +142,21 @@ def join(
     """
     if not (isinstance(rank, int) and isinstance(size, int) and 0 <= rank < size):
         raise Error(f"rank is {rank!r} and size is {size!r}; expected a rank from 0 to size - 1")
-    # One store may serve several communicators, one after the other.
+    # One store may serve several communicators, one after the other, also of other sizes: programs are started again.
     try:
-        meeting = PrefixStore(f"penstock/{(store.add('penstock/arrivals', 1) - 1) // size}", store)
+        before = store.add(f"penstock/arrivals of {size}", 1) - 1
+        meeting = PrefixStore(f"penstock/{before // size} of {size}", store)
+        is_first = meeting.add(f"arrivals of rank {rank}", 1) == 1
     except Error:
         raise
     except Exception as error:
         raise _unreachable(error) from error
     try:
+        if not is_first:
+            raise Error(
+                f"rank {rank} came twice: two processes say that they have it, or an earlier run ended before all of its "
+                f"{size} ranks had come; use a new folder or store"
+            )
         address = _penstock.ucx_open(libraries())
         cores = -1 if progress_cores == "auto" else progress_cores
         if not isinstance(cores, int) or cores < -1:

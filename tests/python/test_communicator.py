@@ -231,6 +231,28 @@ def test_two_versions_in_one_job_are_told_to_all(ranks: Callable[..., Outcomes])
     assert succeeded(ranks(3, program))
 
 
+def test_one_folder_serves_runs_of_any_size(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        comm = ps.Communicator(folder, rank, size, timeout=60)
+        total = np.zeros(1)
+        comm.Allreduce(np.ones(1), total)
+        assert total[0] == size
+    """
+    for size in (3, 2, 1, 3):
+        assert succeeded(ranks(size, program))
+
+
+def test_two_processes_with_one_rank_are_told(ranks: Callable[..., Outcomes]) -> None:
+    program = """
+        try:
+            ps.Communicator(folder, 1, size, timeout=60)
+            sys.exit("no error")
+        except ps.Error as error:
+            assert "rank 1 came twice" in str(error), error
+    """
+    assert succeeded(ranks(2, program))
+
+
 # -- the store in a folder --------------------------------------------------------------------------------------------
 
 
