@@ -196,7 +196,7 @@ def test_bad_input(store: ps.Store, action, code: str) -> None:
         ("/scratch/run7", "invalid_argument"),
         ("ftp://host/x", "invalid_argument"),
         ("file:relative", "invalid_argument"),
-        ("s3://bucket/space", "unsupported"),
+        ("s3://bucket/run 7", "invalid_argument"),
         ("rados://pool", "invalid_argument"),
     ],
 )

@@ -202,7 +202,7 @@ TEST(OpenBackend, SaysWhatIsWrongWithAUrl) {
   EXPECT_EQ(code_of([] { open_backend("file://host/path"); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([] { open_backend("file:///"); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([] { open_backend(""); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([] { open_backend("s3://bucket/space"); }), ErrorCode::unsupported);
+  EXPECT_EQ(code_of([] { open_backend("s3://bucket/run 7"); }), ErrorCode::invalid_argument);
   for (const char* url : {"rados:pool/name", "rados://pool", "rados:///name", "rados://pool/name?colour=red",
                           "rados://pool/name?stripe_bytes=1", "rados://pool/name?stripe_bytes=4M"}) {
     EXPECT_EQ(code_of([&] { open_backend(url); }), ErrorCode::invalid_argument) << url;
