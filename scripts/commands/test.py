@@ -499,9 +499,10 @@ S3_PYTHON = ROOT / "build/s3-env/bin/python"
 
 @suite(
     "s3",
-    "datasets in servers of S3 that are late, throttle and break off: moto's, and Ceph's gateway if it is installed (only fetched "
-    "with --all; Ceph with --with-ceph)",
+    "datasets and stores in servers of S3 that are late, throttle and break off: moto's, and Ceph's gateway if it is installed "
+    "(only fetched with --all; Ceph with --with-ceph)",
     quick=False,
+    builds=EVERYTHING,
 )
 def s3(options: Options) -> Result:
     log = log_of("s3")
@@ -515,6 +516,8 @@ def s3(options: Options) -> Result:
     )
     if not has_s3fs:
         return Result.skip(f"s3fs is not in {relative(S3_PYTHON)}; --all installs it there")
+    if reason := build("release", log):
+        return Result.failure(reason)
     return pytest(log, ROOT / "tests/s3", python=S3_PYTHON)
 
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <mutex>
 #include <random>
+#include <set>
 
 #include "penstock/error.hpp"
 #include "store/in_parallel.hpp"
@@ -234,6 +236,32 @@ void probe_safety(Backend& backend) {
   throw Error(ErrorCode::unsupported, backend.url() +
                                           ": this place is not safe for a store: an object that exists was " +
                                           (replaced ? "replaced" : "lost or changed") + "; use another one");
+}
+
+void probe_once(Backend& backend) {
+  static std::mutex mutex;
+  static std::set<std::string> probed;
+  {
+    const std::lock_guard lock(mutex);
+    if (probed.contains(backend.url())) return;
+  }
+  probe_safety(backend);
+  const std::lock_guard lock(mutex);
+  probed.insert(backend.url());
+}
+
+void read_together(const Backend& backend, std::string_view key, std::uint64_t offset_bytes,
+                   std::span<const Bytes> targets) {
+  if (targets.size() == 1) return backend.read(key, offset_bytes, targets.front());
+  std::size_t total_bytes = 0;
+  for (const Bytes to : targets) total_bytes += to.size();
+  std::vector<std::byte> together(total_bytes);
+  backend.read(key, offset_bytes, together);
+  const std::byte* from = together.data();
+  for (const Bytes to : targets) {
+    std::copy_n(from, to.size(), to.data());
+    from += to.size();
+  }
 }
 
 std::pair<std::string, std::string> split_blob_url(std::string_view url) {

@@ -176,11 +176,18 @@ std::string numbered_key(std::string_view prefix, std::uint64_t number);
 /// The number at the end of a key of numbered_key; throws Error(corrupt) for any other key.
 std::uint64_t number_of(std::string_view key);
 
+/// Backend::read_scattered by one call of read and a copy, for backends whose calls take as long as copying megabytes.
+void read_together(const Backend& backend, std::string_view key, std::uint64_t offset_bytes,
+                   std::span<const Bytes> targets);
+
 inline std::vector<std::byte> read_all(const Backend& backend, std::string_view key) { return backend.contents(key); }
 
 /// Tests what the store relies on: a second put of a key fails, and an object reads as it was put. Uses objects of its
 /// own and removes them. Throws Error(unsupported) if a test fails.
 void probe_safety(Backend& backend);
+
+/// probe_safety, once per process and URL: for servers, which keep their properties while a process runs.
+void probe_once(Backend& backend);
 
 /// Splits a blob's URL into the store's URL and the blob's name: "…/run7/field?x=y" → "…/run7?x=y", "field". Throws
 /// invalid_argument.

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 #include <random>
-#include <set>
 #include <unordered_map>
 
 #include "penstock/error.hpp"
@@ -116,16 +115,7 @@ class RadosBackend final : public Backend {
 
   /// Reads all in one go and copies, since one operation takes as long as copying megabytes.
   void read_scattered(std::string_view key, std::uint64_t offset_bytes, std::span<const Bytes> targets) const override {
-    if (targets.size() == 1) return read(key, offset_bytes, targets.front());
-    std::size_t total_bytes = 0;
-    for (const Bytes to : targets) total_bytes += to.size();
-    std::vector<std::byte> together(total_bytes);
-    read(key, offset_bytes, together);
-    const std::byte* from = together.data();
-    for (const Bytes to : targets) {
-      std::copy_n(from, to.size(), to.data());
-      from += to.size();
-    }
+    read_together(*this, key, offset_bytes, targets);
   }
 
   ReadShape read_shape() const override { return {place_.stripe_bytes, kReadsInFlight, 0}; }
@@ -386,14 +376,7 @@ class RadosBackend final : public Backend {
 
 std::shared_ptr<Backend> open_rados(std::string_view, const std::string& url, const BackendOptions& options) {
   auto backend = std::make_shared<RadosBackend>(parse_rados_url(url), options.create);
-  // Once per process and store: the cluster keeps its properties while the process runs.
-  static std::mutex mutex;
-  static std::set<std::string> probed;
-  const std::lock_guard lock(mutex);
-  if (!probed.contains(url)) {
-    probe_safety(*backend);
-    probed.insert(url);
-  }
+  probe_once(*backend);
   return backend;
 }
 

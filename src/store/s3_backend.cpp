@@ -1,8 +1,6 @@
 // The backend that keeps objects in a bucket of S3, or of a server with the same interface; docs/design/store-s3.md. An
 // object of the store is an object of the bucket. Exclusive create is a PUT with `If-None-Match: *`.
 #include <algorithm>
-#include <mutex>
-#include <set>
 
 #include "penstock/error.hpp"
 #include "store/backend.hpp"
@@ -42,7 +40,7 @@ class S3Backend final : public Backend {
     check_key(key);
     // Only saves the bytes if the object exists. The condition decides.
     if (stream.size_bytes > bucket_.place().part_bytes && exists(key)) return false;
-    return stream.size_bytes > bucket_.place().put_bytes ? bucket_.put_in_parts(std::string(key), stream, true)
+    return stream.size_bytes > bucket_.place().put_bytes ? bucket_.put_in_parts_if_absent(std::string(key), stream)
                                                          : bucket_.put(std::string(key), stream, true);
   }
 
@@ -51,7 +49,7 @@ class S3Backend final : public Backend {
     check_key(key);
     const Stream stream = stream_of(pieces);
     if (stream.size_bytes <= bucket_.place().part_bytes || exists(key)) return Backend::put_unannounced(key, pieces);
-    bucket_.put_in_parts(std::string(key), pieces, false);
+    bucket_.put_in_parts(std::string(key), pieces);
   }
 
   std::uint64_t last_number(std::string_view prefix, std::uint64_t known) const override {
@@ -76,16 +74,7 @@ class S3Backend final : public Backend {
 
   /// Reads all in one request and copies: a request takes as long as copying megabytes.
   void read_scattered(std::string_view key, std::uint64_t offset_bytes, std::span<const Bytes> targets) const override {
-    if (targets.size() == 1) return read(key, offset_bytes, targets.front());
-    std::size_t total_bytes = 0;
-    for (const Bytes to : targets) total_bytes += to.size();
-    std::vector<std::byte> together(total_bytes);
-    read(key, offset_bytes, together);
-    const std::byte* from = together.data();
-    for (const Bytes to : targets) {
-      std::copy_n(from, to.size(), to.data());
-      from += to.size();
-    }
+    read_together(*this, key, offset_bytes, targets);
   }
 
   ReadShape read_shape() const override { return {bucket_.place().part_bytes, bucket_.place().in_flight, 0}; }
@@ -173,14 +162,7 @@ class S3Backend final : public Backend {
 
 std::shared_ptr<Backend> open_s3(std::string_view, const std::string& url, const BackendOptions& options) {
   auto backend = std::make_shared<S3Backend>(parse_s3_url(url), options.create);
-  // Once per process and store: servers that do not know the condition replace objects.
-  static std::mutex mutex;
-  static std::set<std::string> probed;
-  const std::lock_guard lock(mutex);
-  if (!probed.contains(url)) {
-    probe_safety(*backend);
-    probed.insert(url);
-  }
+  probe_once(*backend);
   return backend;
 }
 

@@ -1,6 +1,7 @@
 #include "store/s3_bucket.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <ctime>
 #include <random>
@@ -271,15 +272,14 @@ std::uint64_t S3Bucket::part_bytes_of(std::uint64_t size_bytes) const {
   return std::max(place_.part_bytes, (size_bytes + kMostParts - 1) / kMostParts);
 }
 
-bool S3Bucket::put_in_parts(const std::string& key, std::span<const ConstBytes> pieces, bool if_absent) {
-  if (if_absent) check_parts_are_conditional();
+void S3Bucket::put_in_parts(const std::string& key, std::span<const ConstBytes> pieces) {
   Upload upload(*this, key);
   upload.send(divide(pieces, part_bytes_of(stream_of(pieces).size_bytes)));
-  return upload.complete(if_absent);
+  upload.complete(false);
 }
 
-bool S3Bucket::put_in_parts(const std::string& key, const Stream& body, bool if_absent) {
-  if (if_absent) check_parts_are_conditional();
+bool S3Bucket::put_in_parts_if_absent(const std::string& key, const Stream& body) {
+  check_parts_are_conditional();
   const std::uint64_t part_bytes = part_bytes_of(body.size_bytes);
   const std::uint64_t at_once = std::clamp<std::uint64_t>(kStreamMemoryBytes / part_bytes, 1, place_.in_flight);
   Upload upload(*this, key);
@@ -304,7 +304,7 @@ bool S3Bucket::put_in_parts(const std::string& key, const Stream& body, bool if_
   }
   if (filled > 0) send();
   check_streamed(body, sent_bytes, place_.url + ": object " + key);
-  return upload.complete(if_absent);
+  return upload.complete(true);
 }
 
 void S3Bucket::check_parts_are_conditional() {

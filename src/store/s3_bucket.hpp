@@ -25,11 +25,11 @@ class S3Bucket {
   /// Makes an object in one request, or replaces it. With `if_absent` returns false, and changes nothing, if it exists.
   /// An answer may get lost after the server has made the object, so each call marks its object, and knows it again.
   bool put(const std::string& key, const Stream& body, bool if_absent);
-  /// The same in parts, some of which are under way at a time. With `if_absent` the server must know the condition for
-  /// objects in parts, too; throws Error(unsupported) if it replaces them all the same.
-  bool put_in_parts(const std::string& key, std::span<const ConstBytes> pieces, bool if_absent);
-  /// Has up to in_flight parts in memory, but no more than 64 MiB if two parts take less.
-  bool put_in_parts(const std::string& key, const Stream& body, bool if_absent);
+  /// Makes an object in parts, some of which are under way at a time, or replaces it.
+  void put_in_parts(const std::string& key, std::span<const ConstBytes> pieces);
+  /// As put with `if_absent`, in parts. At most 64 MiB of them are in memory, or one if it is larger. Throws
+  /// Error(unsupported) if the server does not know the condition for objects in parts.
+  bool put_in_parts_if_absent(const std::string& key, const Stream& body);
 
   /// Nothing if there is no such object.
   std::optional<std::uint64_t> size_bytes(const std::string& key) const;

@@ -14,9 +14,9 @@ import numpy as np
 import penstock as ps
 import pytest
 from ceph_cluster import Ceph, CephError
+from store_suites import check_mpi_files, check_unit_store
 
 ROOT = Path(__file__).parents[2]
-LOGS = ROOT / "build" / "test-logs"
 TILES, TILE_BYTES = 4, 3 << 20
 
 WRITER = """
@@ -38,34 +38,12 @@ while not sys.stdin.closed:
 
 
 def test_every_promise_of_a_backend_and_of_blobs(ceph: Ceph) -> None:
-    program = ROOT / "build/release/tests/unit_store"
-    done = subprocess.run(
-        [str(program), "--gtest_filter=*rados*:Rados*-RadosCalls.*"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    failed = [line for line in done.stdout.splitlines() if "FAILED" in line or "Failure" in line]
-    assert done.returncode == 0, "\n".join(failed) or done.stderr[-2000:]
-    assert int(done.stdout.split("[  PASSED  ] ")[1].split()[0]) > 40
-    assert "SKIPPED" not in done.stdout
+    check_unit_store("*rados*:Rados*-RadosCalls.*", least=40)
 
 
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_mpi_files(ceph: Ceph, mpi: str) -> None:
-    LOGS.mkdir(parents=True, exist_ok=True)
-    prefix = LOGS / f"ceph-file-{mpi}.rank"
-    command = [str(ROOT / "dev"), "exec", "mpiexec", "-n", "3", "python", str(ROOT / "scripts/mpi_pytest.py")]
-    done = subprocess.run(
-        [*command, str(prefix), str(ROOT / "tests/mpi/test_file.py")],
-        env={**os.environ, "PENSTOCK_MPI": mpi, "PENSTOCK_TEST_PLACE": os.environ["PENSTOCK_TEST_RADOS"]},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    log = Path(f"{prefix}.0.log").read_text()
-    assert done.returncode == 0, log[-3000:] + done.stderr[-1000:]
-    assert " passed" in log and "failed" not in log
+    check_mpi_files(mpi, 3, os.environ["PENSTOCK_TEST_RADOS"])
 
 
 def test_the_command_line_takes_the_url_of_a_blob(ceph: Ceph, url: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(Path(__file__).parent)]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests"), str(Path(__file__).parent)]
 from ceph_cluster import Ceph, missing_packages  # noqa: E402
 from faulty_proxy import FaultyProxy  # noqa: E402
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import penstock as ps
 import pytest
-from conftest import KEY, ROOT, SECRET, options_of
+from conftest import KEY, SECRET, options_of
 from faulty_proxy import FaultyProxy
+from store_suites import check_mpi_files, check_unit_store
 
-LOGS = ROOT / "build" / "test-logs"
 MIB = 1 << 20
 
 
@@ -48,35 +48,12 @@ def url(bucket: str) -> str:
 
 
 def test_every_promise_of_a_backend_and_of_blobs(bucket: str) -> None:
-    program = ROOT / "build/release/tests/unit_store"
-    done = subprocess.run(
-        [program, "--gtest_filter=*s3*"],
-        env={**os.environ, "PENSTOCK_TEST_S3": f"s3://{bucket}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    failed = [line for line in done.stdout.splitlines() if "FAILED" in line or "Failure" in line]
-    assert done.returncode == 0, "\n".join(failed) or done.stderr[-2000:]
-    assert int(done.stdout.split("[  PASSED  ] ")[1].split()[0]) > 50
-    assert "SKIPPED" not in done.stdout
+    check_unit_store("*s3*", least=50, PENSTOCK_TEST_S3=f"s3://{bucket}")
 
 
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_mpi_files(bucket: str, mpi: str) -> None:
-    LOGS.mkdir(parents=True, exist_ok=True)
-    prefix = LOGS / f"s3-file-{mpi}.rank"
-    command = [ROOT / "dev", "exec", "mpiexec", "-n", "2", "python", ROOT / "scripts/mpi_pytest.py"]
-    done = subprocess.run(
-        [*command, prefix, ROOT / "tests/mpi/test_file.py"],
-        env={**os.environ, "PENSTOCK_MPI": mpi, "PENSTOCK_TEST_PLACE": f"s3://{bucket}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    log = Path(f"{prefix}.0.log").read_text()
-    assert done.returncode == 0, log[-3000:] + done.stderr[-1000:]
-    assert " passed" in log and "failed" not in log
+    check_mpi_files(mpi, 2, f"s3://{bucket}")
 
 
 def contents(blob: ps.Blob, version: int, size: int = 8) -> int:
@@ -99,7 +76,7 @@ def test_a_write_whose_answer_is_lost_is_made_once(url: str, proxy: FaultyProxy,
 
 
 def test_a_lost_answer_does_not_give_a_number_to_two_writers(url: str, proxy: FaultyProxy) -> None:
-    """The second writer takes the number while the first one does not know yet that it has it."""
+    """The first writer's answer is lost; its number stays its own, and the second writer takes the next."""
     ps.Store(url).create("field", size=MIB)
     blobs = [ps.Store(url).open("field") for _ in range(2)]
     first = blobs[0].write([(0, np.full(8, 1, np.uint8))])
