@@ -162,6 +162,7 @@ run() {
   PENSTOCK_MPI="$mpi"
   enter_environment
   export PENSTOCK_CLUSTER="$state/hosts"
+  export GLOO_SOCKET_IFNAME="${GLOO_SOCKET_IFNAME:-eth0}" # PyTorch's gloo looks for an interface by the host name
   local agent="$scripts/node_agent.sh" launch
   case "$mpi" in
     mpich) launch=(mpiexec -launcher rsh -launcher-exec "$agent" -iface eth0 -hosts "$list" -n "$total") ;;

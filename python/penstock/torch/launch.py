@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
 import socket
+import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
@@ -20,6 +23,9 @@ _Rendezvous = Iterator[tuple[Any, int, int]]
 
 #: What launchers of MPI programs set for each process.
 _OF_LAUNCHERS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
+
+_SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
+_CONNECT_S = 20.0  # for one address; the listener is there before the others know of it
 
 
 def transport_of_job(asked: str, size: int) -> str:
@@ -94,44 +100,64 @@ def _from_mpi(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any) 
 
 def _open_store(MPI: Any, world: Any, timeout: timedelta) -> Any:
     """The key-value store of rank 0; collective."""
-    size = world.Get_size()
+    size, is_one_node = world.Get_size(), _is_one_node(MPI, world)
     place: Any = None
     store: Any = None
     if world.Get_rank() == 0:
         try:
             store = dist.TCPStore("localhost", 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
-            place = (_address_of_this_node(MPI, world), store.port)
+            place = (["127.0.0.1"] if is_one_node else addresses_of_this_node(), store.port)
         except Exception as error:
             place = str(error)
-    else:
-        _address_of_this_node(MPI, world)
     place = world.bcast(place, root=0)
     if isinstance(place, str):
         raise Error("rank 0 could not open the store of torch.distributed", "io", 0, place)
-    host, port = place
-    if store is None:
+    addresses, port = place
+    # Collective: a rank that cannot reach the store must not leave the others waiting in it.
+    host = None if store is not None else reachable(addresses, port, min(timeout.total_seconds(), _CONNECT_S))
+    unreached = [rank for rank, found in enumerate(world.allgather(host is not None)) if rank > 0 and not found]
+    if unreached:
+        raise Error(
+            f"rank {unreached[0]} cannot connect to the store of torch.distributed on rank 0, at port {port} of "
+            f"{' or '.join(addresses) or 'no address'}; set MASTER_ADDR to an address of rank 0's node that the other nodes "
+            "reach, and MASTER_PORT to a free port there",
+            "io",
+            unreached[0],
+        )
+    if host is not None:
         store = dist.TCPStore(host, port, size, is_master=False, timeout=timeout, wait_for_workers=False)
     return store
 
 
-def _address_of_this_node(MPI: Any, world: Any) -> str:
-    """Where the other ranks reach this process; collective."""
+def _is_one_node(MPI: Any, world: Any) -> bool:
     node = world.Split_type(MPI.COMM_TYPE_SHARED)
     is_one_node = world.allreduce(node.Get_size(), MPI.MIN) == world.Get_size()
     node.Free()
-    if is_one_node:
-        return "127.0.0.1"
-    name = socket.gethostname()
-    try:
-        address = socket.gethostbyname(name)
-    except OSError:
-        return name
-    if not address.startswith("127."):
-        return address
-    # Debian's /etc/hosts gives a loopback address for the host's own name: ask for that of the default route instead.
+    return bool(is_one_node)
+
+
+def addresses_of_this_node() -> list[str]:
+    """Where other nodes may reach this process, the likeliest first; without loopback addresses."""
+    found: list[str] = []
+    # Without a name service the host name is of no use to the others either.
+    with suppress(OSError):
+        found.append(socket.gethostbyname(socket.gethostname()))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
+        with suppress(OSError):
             probe.connect(("192.0.2.1", 9))  # a datagram socket only chooses its route
-            return str(probe.getsockname()[0])
-        except OSError:
-            return name
+            found.append(str(probe.getsockname()[0]))
+        for _, interface in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                request = struct.pack("256s", interface.encode())
+                found.append(socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24]))
+    # Debian's /etc/hosts gives a loopback address for the host's own name.
+    return [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+
+
+def reachable(addresses: Sequence[str], port: int, patience_s: float) -> str | None:
+    """The first address at which a listener accepts a connection, or None."""
+    for address in addresses:
+        with suppress(OSError):
+            socket.create_connection((address, port), patience_s).close()
+            return address
+    return None
