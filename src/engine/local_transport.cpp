@@ -138,6 +138,14 @@ class LocalTransport final : public Transport {
     return true;
   }
 
+  int first_unmatched(int peer) override {
+    const std::lock_guard lock(world_->mutex);
+    check_caller();
+    const std::deque<ArrivedMessage>& arrived = mailbox(rank_).arrived;
+    const auto first = std::ranges::find(arrived, peer, &ArrivedMessage::source);
+    return first == arrived.end() ? -1 : first->tag;
+  }
+
   void poll(std::vector<Completion>& complete) override {
     const std::lock_guard lock(world_->mutex);
     check_caller();

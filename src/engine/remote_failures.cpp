@@ -166,6 +166,25 @@ void RemoteMessages::on_list(const Header& header, ConstBytes payload) {
     compare(*running, peer, kind, messages);
 }
 
+// In one slot there are messages of one operation only, as soon as this rank may post some (MessageCounts).
+void RemoteMessages::look_for_foreign(Operation& operation) {
+  State& state = states_[operation];
+  if (!state.leaves_node || !core_.may_call_transport() || core_.transport_broken) return;
+  // As with probes: after 1, 2, 4, … checks.
+  if (const std::uint32_t check = ++state.checks; (check & (check - 1)) != 0) return;
+  // Also ranks with which the plan has no messages: another call has others.
+  for (const int peer : remote_) {
+    if (operation.sequence >= pair(peer).may_post_before) continue;
+    const int tag = core_.transport->first_unmatched(peer);
+    if (!tags_.is_of(operation.sequence, tag)) continue;
+    const std::vector<SentMessage> expected = planned(operation.sequence, peer, StepKind::recv);
+    if (std::ranges::find(expected, tag, &SentMessage::tag) != expected.end()) continue;
+    return core_.fail_mismatch(operation, peer,
+                               "rank " + std::to_string(peer) + " has sent a message for which the plan of rank " +
+                                   std::to_string(core_.rank) + " has no step");
+  }
+}
+
 void RemoteMessages::on_forgotten(int peer, std::uint64_t sequence) {
   if (settlements_.contains(sequence))
     return give_up_communicator(peer, "operation " + std::to_string(sequence) + " failed on rank " +

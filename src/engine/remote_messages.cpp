@@ -36,7 +36,7 @@ void RemoteMessages::begin(Operation& operation) {
   State& state = states_[operation];
   state.leaves_node = operation.call.compiled->leaves_node();
   state.is_withdrawn = false;
-  state.receives_posted = state.forgotten_by_peers = state.checks_since_left = 0;
+  state.receives_posted = state.forgotten_by_peers = state.checks = state.checks_since_left = 0;
   state.status.clear();
   if (!state.leaves_node) return;
   state.status.resize(operation.plan().steps.size(), StepStatus::none);

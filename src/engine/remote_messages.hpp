@@ -46,6 +46,10 @@ class RemoteMessages final : public Mechanism {
   /// Of these ranks, for which the operation waits, one that has left and sends and receives nothing more for it; or
   /// -1. The failure detector calls it once per check.
   int find_left(Operation& operation, const std::vector<int>& peers);
+  /// Fails the operation if a peer has sent a message for it that its plan does not receive. Needs no answer of the
+  /// peer, which may have completed its own call and wait inside the transport's library for this rank. The failure
+  /// detector calls it once per check.
+  void look_for_foreign(Operation& operation);
   /// After the last use. False if something is still in flight: another user of the transport must not meet it.
   bool close();
   /// While long messages are in flight: how long they need no poll, see SendWindow; else 0.
@@ -97,6 +101,7 @@ class RemoteMessages final : public Mechanism {
     bool is_withdrawn = false;
     std::uint32_t receives_posted = 0;
     std::uint32_t forgotten_by_peers = 0;  ///< answers
+    std::uint32_t checks = 0;              ///< of the failure detector
     std::uint32_t checks_since_left = 0;   ///< of the failure detector, since a rank that it waits for has left
     std::vector<StepStatus> status;
   };

@@ -181,7 +181,8 @@ void Routes::check(Operation& operation) {
   if (operation.has_failed()) return;
   if (const int left = has_remote ? the<RemoteMessages>().find_left(operation, peers) : -1; left >= 0)
     return fail(operation, FailureDetector::gone_error(left, describe(operation)));
-  detector.check(operation, peers);
+  if (has_remote) the<RemoteMessages>().look_for_foreign(operation);
+  if (!operation.has_failed()) detector.check(operation, peers);
 }
 
 }  // namespace penstock::engine

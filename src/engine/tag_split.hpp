@@ -42,6 +42,9 @@ class TagSplit {
     const std::uint64_t mask = (std::uint64_t{1} << message_bits_) - 1;
     return static_cast<std::uint32_t>((static_cast<std::uint64_t>(tag - 1) & mask) ^ hash(sequence, signature));
   }
+  bool is_of(std::uint64_t sequence, int tag) const {
+    return tag > kControlTag && static_cast<std::uint64_t>(tag - 1) >> message_bits_ == (sequence & (slots() - 1));
+  }
   /// The operation of this epoch to which the tag belongs.
   std::uint64_t sequence(std::uint64_t epoch, int tag) const {
     const std::uint64_t slot = static_cast<std::uint64_t>(tag - 1) >> message_bits_;

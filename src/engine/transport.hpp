@@ -48,6 +48,13 @@ class Transport {
   /// does; false if there is none. Nobody calls irecv() under such a tag.
   virtual bool take(Bytes to, int tag, Token token) = 0;
 
+  /// The tag of the first message that has come from this rank and that no receive matches; -1: none has, or the
+  /// library cannot tell.
+  virtual int first_unmatched(int peer) {
+    static_cast<void>(peer);
+    return -1;
+  }
+
   /// Lets the library move messages, and appends what is complete. Never blocks.
   virtual void poll(std::vector<Completion>& complete) = 0;
   /// Withdraws a receive that irecv() posted. A Completion follows: withdrawn, unless a message had been matched

@@ -246,6 +246,15 @@ class MpiTransport final : public engine::Transport {
     return true;
   }
 
+  int first_unmatched(int peer) override {
+    const std::lock_guard lock(mutex_);
+    require_open();
+    int found = 0;
+    MPI_Status status;
+    check(MPI_Iprobe(peer, MPI_ANY_TAG, comm_, &found, &status), "MPI_Iprobe");
+    return found != 0 ? status.MPI_TAG : -1;
+  }
+
   void poll(std::vector<Completion>& complete) override {
     const std::lock_guard lock(mutex_);
     require_open();

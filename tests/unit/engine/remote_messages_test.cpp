@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
 #include <optional>
 #include <random>
 #include <set>
@@ -533,6 +534,36 @@ TEST_P(Leaving, WhatARankToldBeforeItLeftIsHeard) {
     EXPECT_NE(std::string(error->what()).find("on purpose"), std::string::npos) << error->what();
   }
   leaving.join();
+}
+
+// As a rank that goes on to a blocking call of MPI: it answers no probe before the others have failed.
+TEST_P(Remote, AMessageOfAnotherCallIsNoticedWithoutItsSender) {
+  const TagSplit split(GetParam().max_tag, GetParam().slots);
+  std::uint64_t other = 8;
+  while (split.tag(0, other, 0) == split.tag(0, 7, 0)) ++other;
+  // Rank 2's plan has no message of rank 0.
+  for (const int to : {1, 2}) {
+    std::latch failed(2);
+    run_ranks(ranks({0, 1, 2}), [&](Engine& engine, int rank) {
+      const std::vector<std::uint32_t> in(16);
+      std::vector<std::uint32_t> out(16);
+      PlanBuilder builder("test/differs", rank, 3);
+      if (rank == 0) builder.send({0, 64, Buffer::input}, to, 0);
+      if (rank == 1) builder.send({0, 64, Buffer::output}, 2, 0, {builder.recv({0, 64, Buffer::output}, 0, 0)});
+      if (rank == 2) builder.recv({0, 64, Buffer::output}, 1, 0);
+      const auto plan = std::make_shared<const Plan>(std::move(builder).finish(rank == 0 ? 64 : 0, rank == 0 ? 0 : 64));
+      const Bindings bindings = rank == 0 ? Bindings{bytes_of(in), {}} : Bindings{{}, bytes_of(out)};
+      const auto error = failure_of(*engine.start(plan, bindings, {}, rank == 0 ? other : 7));
+      if (rank == 0) {
+        failed.wait();
+      } else {
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), rank == to ? ErrorCode::mismatch : ErrorCode::peer_failed) << error->what();
+        failed.count_down();
+      }
+      reuse_all_slots(engine, rank);
+    });
+  }
 }
 
 // The ranks call different operations whose tags are equal by chance.
