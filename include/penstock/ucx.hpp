@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,6 +25,9 @@ PENSTOCK_API std::string open(const std::vector<std::string>& candidates = {});
 
 /// Version and path of the libucp in use. After open().
 PENSTOCK_API std::string description();
+
+/// How many other processes this one has connected to; 0 before open().
+PENSTOCK_API std::size_t connections();
 
 /// Sends what UCX still has for other processes; waits for that at most as long as `patience`. To be called before the
 /// process ends.

@@ -13,6 +13,8 @@ from penstock import _penstock, rendezvous
 from penstock.error import Error
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from penstock.rendezvous import KeyValueStore
 
 _ANY_RANK = -1
@@ -102,16 +104,22 @@ class Communicator:
         timeout: float = 300.0,
         progress_cores: str | int = "auto",
     ) -> None:
-        self._core: _penstock.Comm | None = None
-        self._messages: _penstock.UcxMessages | None = None
         if isinstance(store, (str, os.PathLike)):
             store = rendezvous.FileStore(store)
-        self._store = store
-        self._timeout_s = timeout
-        self._progress_cores = progress_cores
-        self._splits = 0
-        self._core, self._messages = rendezvous.join(store, rank, size, timeout or 300.0, progress_cores)
-        self._rank, self._size = rank, size
+        self._enter(rendezvous.meet(store, rank, size, timeout, progress_cores), timeout, progress_cores)
+
+    @classmethod
+    def _of(cls, group: rendezvous.Group, timeout: float, progress_cores: str | int) -> Self:
+        made = cls.__new__(cls)
+        made._enter(group, timeout, progress_cores)
+        return made
+
+    def _enter(self, group: rendezvous.Group, timeout: float, progress_cores: str | int) -> None:
+        self._core: _penstock.Comm | None
+        self._messages: _penstock.UcxMessages | None
+        self._core, self._messages = rendezvous.join(group, timeout, progress_cores)
+        self._rank, self._size = group.rank, group.size
+        self._timeout_s, self._progress_cores = timeout, progress_cores
         if timeout:
             self._core.set_timeout(timeout)
         _open.add(self)
@@ -139,23 +147,27 @@ class Communicator:
 
         Returns None on ranks whose color is None.
         """
-        everyone = array.array("q", bytes(24 * self._size))
-        self.Allgather(array.array("q", [color is not None, color or 0, key]), everyone)
-        self._splits += 1
+        address = _penstock.ucx_open([])
+        longest = array.array("q", [len(address)])
+        self.Allreduce(None, longest, "max")
+        mine = array.array("q", [color is not None, color or 0, key, rendezvous.random_nonce(), len(address)])
+        everyone = array.array("q", bytes(mine.itemsize * len(mine) * self._size))
+        self.Allgather(mine, everyone)
+        addresses = bytearray(longest[0] * self._size)
+        self.Allgather(bytearray(address.ljust(longest[0], b"\0")), addresses)
         if color is None:
             return None
+        of_rank = [everyone[len(mine) * rank : len(mine) * (rank + 1)] for rank in range(self._size)]
         members = sorted(
-            (everyone[3 * rank + 2], rank)
-            for rank in range(self._size)
-            if everyone[3 * rank] and everyone[3 * rank + 1] == color
+            (its_key, rank) for rank, (has, its, its_key, *_) in enumerate(of_rank) if has and its == color
         )
-        return type(self)(
-            rendezvous.PrefixStore(f"split {self._splits} {members[0][1]}", self._store),
-            members.index((key, self._rank)),
-            len(members),
-            timeout=self._timeout_s,
-            progress_cores=self._progress_cores,
-        )
+        peers = {}
+        rank, size = members.index((key, self._rank)), len(members)
+        for peer in _penstock.ucx_first_peers(rank, size):
+            begin = longest[0] * members[peer][1]
+            peers[peer] = bytes(addresses[begin : begin + of_rank[members[peer][1]][-1]])
+        nonce = of_rank[members[0][1]][3]
+        return self._of(rendezvous.Group(rank, size, nonce, peers), self._timeout_s, self._progress_cores)
 
     def report(self) -> str:
         """Transport, shared memory, progress threads, and what is disabled and why. One fact per line. Local."""

@@ -111,6 +111,7 @@ void bind_ucx(nb::module_& module) {
 
   module.def("ucx_open", &python::open, nb::arg("candidates"));
   module.def("ucx_description", &ucx::description);
+  module.def("ucx_connections", &ucx::connections);
   module.def(
       "ucx_flush", [](double seconds) { ucx::flush(python::milliseconds(seconds)); }, nb::arg("seconds"),
       nb::call_guard<nb::gil_scoped_release>());

@@ -10,6 +10,13 @@ std::string open(const std::vector<std::string>& candidates) { return Worker::op
 
 std::string description() { return library().description; }
 
+std::size_t connections() {
+  Worker* const worker = Worker::of_process();
+  if (worker == nullptr) return 0;
+  const auto locked = worker->lock();
+  return worker->connections();
+}
+
 void flush(std::chrono::milliseconds patience) noexcept {
   if (Worker* const worker = Worker::of_process()) worker->flush(patience);
 }

@@ -77,6 +77,7 @@ class Worker {
   // The others need the lock.
 
   Endpoint& endpoint(const std::string& address);
+  std::size_t connections() const { return endpoints_.size(); }
   /// Whether something moved.
   bool progress();
   Pending* take();

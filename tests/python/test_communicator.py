@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import collections
+import math
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import penstock as ps
 import pytest
+from penstock import rendezvous
 from penstock.rendezvous import FileStore, PrefixStore
 
 TIMEOUT_S = 300
@@ -253,6 +257,137 @@ def test_two_processes_with_one_rank_are_told(ranks: Callable[..., Outcomes]) ->
     assert succeeded(ranks(2, program))
 
 
+def test_each_rank_connects_to_few_others(ranks: Callable[..., Outcomes]) -> None:
+    """Without shared memory, as if each rank had a node of its own."""
+    program = """
+        import math
+        from penstock import _penstock
+        comm = ps.Communicator(folder, rank, size, progress_cores=0)
+        few = math.ceil(math.log2(size))
+        assert _penstock.ucx_connections() == few, _penstock.ucx_connections()
+        comm.Barrier()
+        comm.Allreduce(None, value := np.ones(1))
+        assert value[0] == size
+        assert _penstock.ucx_connections() <= 2 * few, _penstock.ucx_connections()
+    """
+    assert succeeded(ranks(8, program))
+
+
+# -- what the ranks ask a store ---------------------------------------------------------------------------------------
+
+
+class CountingStore:
+    """In memory, for threads. Counts the requests of each thread, which is a rank's.
+
+    The time of a wait is over when `waiting_at_timeout` ranks wait.
+    """
+
+    def __init__(self, waiting_at_timeout: float = math.inf) -> None:
+        self._waiting_at_timeout = waiting_at_timeout
+        self._waited: set[str] = set()
+        self.requests: collections.Counter[str] = collections.Counter()
+        self._values: dict[str, bytes] = {}
+        self._sums: collections.Counter[str] = collections.Counter()
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: bytes) -> None:
+        with self._counted():
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self._counted():
+            return self._values[key]
+
+    def add(self, key: str, amount: int) -> int:
+        with self._counted():
+            self._sums[key] += amount
+            return self._sums[key]
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        with self._counted():
+            rank = threading.current_thread().name
+            is_first = rank not in self._waited
+            self._waited.add(rank)
+            self._changed.notify_all()
+
+            def over() -> bool:
+                return is_first and len(self._waited) == self._waiting_at_timeout
+
+            self._changed.wait_for(lambda: self._has(keys) or over())
+            if not self._has(keys):
+                raise TimeoutError
+
+    def check(self, keys: list[str]) -> bool:
+        with self._counted():
+            return self._has(keys)
+
+    def _has(self, keys: list[str]) -> bool:
+        return all(key in self._values for key in keys)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._changed:
+            self.requests[threading.current_thread().name] += 1
+            yield
+
+
+def exchange_in_threads(store: CountingStore, size: int, missing: set[int]) -> dict[int, object]:
+    """What each rank gets or raises."""
+    results: dict[int, object] = {}
+
+    def come(rank: int) -> None:
+        try:
+            results[rank] = rendezvous.exchange(store, rank, size, 9.0, lambda: f"address {rank}".encode())
+        except ps.Error as error:
+            results[rank] = error
+
+    threads = [
+        threading.Thread(target=come, args=(rank,), name=str(rank)) for rank in range(size) if rank not in missing
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.parametrize("size", [1, 5, 64, 1024])
+def test_a_rank_makes_few_requests_and_learns_few_addresses(size: int) -> None:
+    store = CountingStore()
+    groups = exchange_in_threads(store, size, missing=set())
+    few = math.ceil(math.log2(size))
+    for rank, group in groups.items():
+        assert isinstance(group, rendezvous.Group), group
+        assert group.addresses == {(rank - 2**i) % size: f"address {(rank - 2**i) % size}".encode() for i in range(few)}
+    assert len({group.nonce for group in groups.values() if isinstance(group, rendezvous.Group)}) == 1
+    busiest = max(store.requests.values())
+    assert busiest <= 10 + few, store.requests  # the last rank that is ready makes three more
+    assert sum(store.requests.values()) <= size * (7 + few) + 3
+
+
+@pytest.mark.parametrize("missing", [{517}, set(range(1024)) - {3, 700}])
+def test_one_rank_looks_who_is_missing(missing: set[int]) -> None:
+    store = CountingStore(1024 - len(missing))
+    results = exchange_in_threads(store, 1024, missing)
+    named = sorted(missing)[:8]
+    more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    text = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, named))}{more} of 1024 did not come within 9 s"
+    for error in results.values():
+        assert isinstance(error, ps.Error) and (error.code, error.rank) == ("timed_out", named[0]), error
+        assert text in str(error), error
+    looked = sorted(store.requests.values())
+    assert looked[-1] <= 80, looked[-5:]  # not 1,024
+    assert all(requests <= 12 for requests in looked[:-1]), looked[-5:]
+
+
+def test_a_rank_that_comes_too_late_hears_it() -> None:
+    store = CountingStore(1)
+    exchange_in_threads(store, 2, missing={1})
+    late = exchange_in_threads(store, 2, missing={0})[1]
+    assert isinstance(late, ps.Error) and "rank 1 of 2 did not come within 9 s" in str(late), late
+
+
 # -- the store in a folder --------------------------------------------------------------------------------------------
 
 
@@ -271,6 +406,7 @@ def test_sums_of_a_file_store_are_taken_once(tmp_path: Path) -> None:
     assert sorted(sums) == list(range(1, 101))
     assert FileStore(tmp_path).add("a/number", 0) == 100
     assert FileStore(tmp_path).add("another", 0) == 0
+    assert not FileStore(tmp_path).check(["a/number"])
 
 
 def test_values_of_a_file_store(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from python.reserved_address import reserved_address
 
 if importlib.util.find_spec("jax") is None:
     pytest.skip("needs JAX", allow_module_level=True)
@@ -76,9 +76,6 @@ except ps.Error as error:
 
 @pytest.mark.timeout(240)
 def test_two_processes_make_global_arrays(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
     text = """
 mine = jax.process_index(), jax.process_count()
 loader = DataLoader(rows(24).batch(8, drop_remainder=True).shard(*mine), sharding)
@@ -98,6 +95,7 @@ for data, said in ((rows(24).batch(8), "use shard(jax.process_index()"), (rows(2
         raise AssertionError(said)
 print("done")
 """
-    processes = [program(tmp_path, text, place, str(rank), devices=2) for rank in range(2)]
-    for process in processes:
-        check(process)
+    with reserved_address() as place:
+        processes = [program(tmp_path, text, place, str(rank), devices=2) for rank in range(2)]
+        for process in processes:
+            check(process)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from python.reserved_address import reserved_address
 
 if importlib.util.find_spec("jax") is None:
     pytest.skip("needs JAX", allow_module_level=True)
@@ -177,24 +177,19 @@ def make_comm():
 """
 
 
-def free_address() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("processes", [2, 3])
 def test_between_the_devices_of_processes(tmp_path: Path, processes: int) -> None:
-    place = free_address()
-    arguments = [(place, str(tmp_path / "meet"), str(rank), str(processes)) for rank in range(processes)]
-    for process in [program(tmp_path, PLACES + MOVES, *each, devices=2) for each in arguments]:
-        check(process)
+    with reserved_address() as place:
+        arguments = [(place, str(tmp_path / "meet"), str(rank), str(processes)) for rank in range(processes)]
+        for process in [program(tmp_path, PLACES + MOVES, *each, devices=2) for each in arguments]:
+            check(process)
 
 
 @pytest.mark.timeout(240)
 def test_over_mpi(tmp_path: Path) -> None:
-    check(program(tmp_path, OVER_MPI + MOVES, free_address(), devices=2, begin=("mpiexec", "-n", "2")), 2)
+    with reserved_address() as place:
+        check(program(tmp_path, OVER_MPI + MOVES, place, devices=2, begin=("mpiexec", "-n", "2")), 2)
 
 
 @pytest.mark.timeout(240)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -41,13 +40,17 @@ def test_the_example_finds_the_losses_of_gloo(run: Run, mpi: str) -> None:
 
 def test_ranks_may_come_from_the_environment(run: Run, tmp_path: Path) -> None:
     """MASTER_ADDR and MASTER_PORT as for other backends; torch's ranks in another order than MPI's."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     script = program(
         tmp_path / "program.py",
+        "import os\n"
         "from mpi4py import MPI\n"
         "rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size\n"
+        # torch's rank 0 listens already, and init_process_group finds its server: the port is never free in between.
+        "first = size - 1\n"
+        "listening = {'is_master': True, 'multi_tenant': True, 'wait_for_workers': False}\n"
+        "store = dist.TCPStore('127.0.0.1', 0, **listening) if rank == first else None\n"
+        "port = MPI.COMM_WORLD.bcast(store.port if store else None, first)\n"
+        "os.environ |= {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(port)}\n"
         "dist.init_process_group('penstock', rank=size - 1 - rank, world_size=size)\n"
         "everyone = [torch.empty(1) for _ in range(size)]\n"
         "dist.all_gather(everyone, torch.tensor([float(rank)]))\n"
@@ -59,7 +62,7 @@ def test_ranks_may_come_from_the_environment(run: Run, tmp_path: Path) -> None:
         "    assert tensor.item() == size - 1\n"
         "dist.destroy_process_group()\n",
     )
-    done = run(PYTHON, script, ranks=3, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    done = run(PYTHON, script, ranks=3)
     assert done.returncode == 0, done.stderr
 
 

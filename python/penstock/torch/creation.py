@@ -68,9 +68,9 @@ def create(given: Any, options: Any = None) -> ProcessGroup:
 
 
 def _over_ucx(given: Any, members: list[int], progress_cores: str | int) -> ProcessGroup:
-    core, messages = rendezvous.join(
-        given.store, given.group_rank, given.group_size, given.timeout.total_seconds(), progress_cores
-    )
+    timeout_s = given.timeout.total_seconds()
+    group = rendezvous.meet(given.store, given.group_rank, given.group_size, timeout_s, progress_cores)
+    core, messages = rendezvous.join(group, timeout_s, progress_cores)
     return ProcessGroup(given, UcxMessages(messages), core)
 
 

@@ -52,7 +52,7 @@ inline std::string why_not() {
   } while (false)
 
 /// Runs `body` on threads that find each other by the addresses of their first peers alone.
-inline void run_threads(const std::vector<std::int32_t>& nodes, const std::function<void(Joined&)>& body) {
+inline void run_threads(const std::vector<std::int32_t>& nodes, const std::function<void(Joined&, Worker&)>& body) {
   const int size = static_cast<int>(nodes.size());
   std::vector<std::unique_ptr<Worker>> workers;
   for (int rank = 0; rank < size; ++rank) workers.push_back(std::make_unique<Worker>(library(candidates())));
@@ -69,12 +69,16 @@ inline void run_threads(const std::vector<std::int32_t>& nodes, const std::funct
         EXPECT_EQ(members.node_of_rank, nodes);
         Joined joined{comm::make_comm([&] { return make_link(worker, group, members); }, {.progress_cores = 0}),
                       make_messages(worker, group, members)};
-        body(joined);
+        body(joined, worker);
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << ": " << error.what();
       }
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+inline void run_threads(const std::vector<std::int32_t>& nodes, const std::function<void(Joined&)>& body) {
+  run_threads(nodes, [&](Joined& joined, Worker&) { body(joined); });
 }
 
 /// What a rank in a process of its own needs to join a group.

@@ -96,6 +96,28 @@ TEST(UcxTransport, DuplicatesHaveAnOrderOfTheirOwn) {
   });
 }
 
+TEST(UcxTransport, RanksConnectToTheirPlansPeersAlone) {
+  PENSTOCK_NEEDS_UCX();
+  static constexpr int kNodes = 16;
+  static constexpr std::size_t kFirstPeers = 4;  // log2(kNodes)
+  std::vector<std::int32_t> nodes(kNodes);
+  std::iota(nodes.begin(), nodes.end(), 0);
+  run_threads(nodes, [](Joined& joined, Worker& worker) {
+    const auto connections = [&] {
+      const auto locked = worker.lock();
+      return worker.connections();
+    };
+    EXPECT_EQ(connections(), kFirstPeers) << "to make the communicator";
+    joined.comm.run({.kind = CollectiveKind::barrier}, {}, {});
+    std::vector<double> values(1, 1.0);
+    Collective sum{.kind = CollectiveKind::allreduce, .count = values.size(), .dtype = DType::float64};
+    sum.in_place = true;
+    joined.comm.run(sum, {}, std::as_writable_bytes(std::span(values)));
+    EXPECT_EQ(values[0], kNodes);
+    EXPECT_LE(connections(), 3 * kFirstPeers) << "after a barrier and an allreduce";
+  });
+}
+
 TEST(UcxTransport, TheReportNamesTheLibrary) {
   PENSTOCK_NEEDS_UCX();
   run_threads({0, 1}, [](Joined& joined) {
