@@ -21,6 +21,7 @@ PYTHON_EXAMPLES = sorted(
     if "import torch" not in path.read_text()  # tests/pytorch_programs runs those
 )
 WITHOUT_MPI = {"versions"}
+MOST_WHEEL_BYTES = 15_000_000
 
 
 def run(*command: str | Path, **environment: str | None) -> str:
@@ -233,6 +234,17 @@ def test_wheel_carries_types(wheel: Path) -> None:
     stubs = {name.removeprefix("penstock/_penstock/") for name in names if name.endswith(".pyi")}
     assert "penstock/py.typed" in names
     assert stubs == {path.name for path in (ROOT / "build/release/python/penstock/_penstock").glob("*.pyi")} != set()
+
+
+@pytest.mark.timeout(0)
+def test_wheel_holds_no_library_twice_and_is_small(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = [entry for entry in archive.infolist() if ".so" in entry.filename]
+    names: dict[int, str] = {}
+    for entry in libraries:
+        assert entry.CRC not in names, f"{entry.filename} is {names[entry.CRC]}"
+        names[entry.CRC] = entry.filename
+    assert wheel.stat().st_size <= MOST_WHEEL_BYTES
 
 
 @pytest.mark.timeout(0)

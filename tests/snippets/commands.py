@@ -187,6 +187,11 @@ def _dev_imb(given: list[str]) -> str:
     return "it fetches the Intel MPI Benchmarks and takes minutes; tests/preload/test_imb.py runs them with --all"
 
 
+def _dev_fresh(given: list[str]) -> str:
+    _require_flags(given, _output(ROOT / "dev", "fresh", "--help"))
+    return "it takes root and a wheel of ./dev wheel"
+
+
 def _dev_demo(given: list[str]) -> str:
     _require_flags(given, _output(sys.executable, ROOT / "demo/main.py", "--help"))
     return "it takes minutes; tests/demo runs its parts"
@@ -218,6 +223,7 @@ _DEV: dict[str, Callable[[list[str]], str]] = {
     "ceph": _dev_ceph,
     "cluster": _dev_cluster,
     "demo": _dev_demo,
+    "fresh": _dev_fresh,
     "imb": _dev_imb,
     "lint": _dev_lint,
     "test": _dev_test,
