@@ -261,7 +261,7 @@ def refused(capsys, *arguments, status=2):
 @pytest.mark.parametrize("name", [name for name in CASES if name != "overlap"])
 def test_each_benchmark_runs(name, tmp_path):
     mpi = installations()[0]
-    if name == "torch" and importlib.util.find_spec("torch") is None:
+    if name in ("torch", "bootstrap") and importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed; tests/pytorch_programs runs it where it is")
     quick = {
         "collectives": ["--ops", "bcast,allreduce,scatter,alltoall,reduce_scatter_block,scan", "--bytes", "8,1K"],
