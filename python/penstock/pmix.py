@@ -50,7 +50,7 @@ class _Info(ctypes.Structure):
     _fields_ = (("key", ctypes.c_char * 512), ("flags", ctypes.c_uint32), ("value", _Value))
 
 
-class Client:
+class PmixClient:
     """This process as PMIx knows it. One for each process; :func:`client` makes it."""
 
     def __init__(self) -> None:
@@ -68,8 +68,8 @@ class Client:
         self._check(self._library.PMIx_Init(ctypes.byref(self._process), None, ctypes.c_size_t(0)), "PMIx_Init")
         # A launcher takes a process that ends without it for one that has failed.
         atexit.register(self._library.PMIx_Finalize, None, ctypes.c_size_t(0))
-        self.rank = int(self._process.rank)
-        self.size = self._job_size()
+        self.rank: int = int(self._process.rank)
+        self.size: int = self._job_size()
         self._lock = threading.Lock()
         self._gathers = 0
 
@@ -135,16 +135,16 @@ class Client:
             )
 
 
-_client: Client | None = None
+_client: PmixClient | None = None
 _client_lock = threading.Lock()
 
 
-def client() -> Client:
+def client() -> PmixClient:
     """This process as PMIx knows it."""
     global _client
     with _client_lock:
         if _client is None:
-            _client = Client()
+            _client = PmixClient()
         return _client
 
 
@@ -180,6 +180,7 @@ def _open() -> Any:
             ) from error
     # Beside the libucp of Open MPI's wheel.
     beside = [path.replace("libucp.so.0", _LIBRARY) for path in libraries()]
+    reason = ""
     for path in [_LIBRARY, *(path for path in beside if os.path.exists(path))]:
         try:
             return ctypes.CDLL(path)
