@@ -19,4 +19,5 @@ CASES = {
     "store": "penstock.bench.store",
     "checkpoint": "penstock.bench.checkpoint",
     "torch": "penstock.bench.torch",
+    "jax": "penstock.bench.jax",
 }
