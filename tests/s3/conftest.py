@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests"), str(Path(__file__).parent)]
 from ceph_cluster import Ceph, missing_packages  # noqa: E402
 from faulty_proxy import FaultyProxy  # noqa: E402
+from moto_server import MotoServer  # noqa: E402
 
 KEY, SECRET = "penstock", "not a secret"
 BUCKET = "samples"
@@ -26,12 +27,9 @@ BUCKET = "samples"
 def server(request: pytest.FixtureRequest) -> Iterator[str]:
     pytest.importorskip("s3fs", reason="needs s3fs")
     if request.param == "moto":
-        moto = pytest.importorskip("moto.server", reason="needs moto[server], whose server of S3 it starts")
-        running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-        running.start()
-        host, port = running.get_host_and_port()
-        yield f"http://{host}:{port}"
-        running.stop()
+        pytest.importorskip("moto.server", reason="needs moto[server], whose server of S3 it starts")
+        with MotoServer() as running:
+            yield running.url
         return
     if missing := missing_packages(gateway=True):
         pytest.skip(f"needs {', '.join(missing)} (Debian's names)")

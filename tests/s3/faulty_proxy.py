@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import threading
 import time
@@ -19,10 +18,7 @@ _STATUS = {"slow_down": (503, "SlowDown"), "internal": (500, "InternalError")}
 
 
 class FaultyProxy:
-    """Use it as a context. Set what is public at any time.
-
-    Conditional writes go to the server one at a time, since moto looks for the object before it writes.
-    """
+    """Use it as a context. Set what is public at any time."""
 
     def __init__(self, upstream: str) -> None:
         self.latency_s = 0.0
@@ -36,7 +32,6 @@ class FaultyProxy:
         self.most_at_once = 0
         self._at_once = 0
         self._lock = threading.Condition()
-        self._condition = threading.Lock()
         place = urlsplit(upstream)
         proxy = self
 
@@ -65,8 +60,7 @@ class FaultyProxy:
                         self.answer(status, [("Content-Type", "application/xml")], text, len(text))
                         return
                     # The signature covers the header Host, so it stays what the client sent.
-                    with proxy._condition if "If-None-Match" in self.headers else contextlib.nullcontext():
-                        answer, found = self.forward(body)
+                    answer, found = self.forward(body)
                     if fault == "lost":
                         self.close_connection = True
                         return
