@@ -124,7 +124,7 @@ class HeldFunction {
   }
 
   static void forget_all() {
-    std::vector<nb::object> going;  // destructors may run any Python code
+    std::vector<nb::object> going;          // destructors may run any Python code
     const nb::ft_lock_guard lock(mutex());  // unlocked before they run
     for (HeldFunction* held : all()) going.push_back(std::exchange(held->function_, nb::object()));
   }
