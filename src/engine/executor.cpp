@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "engine/huge_pages.hpp"
 #include "penstock/trace.hpp"
 
 namespace penstock::engine {
@@ -126,6 +127,10 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
 std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
                                          const Arithmetic& arithmetic, std::uint64_t signature, Then then) {
   if (Progress::in_forked_child()) OperationRun::throw_forked();
+  if (options.huge_pages && node.segment != nullptr) {  // before the lock: it may take a while
+    use_huge_pages(bindings.input);
+    use_huge_pages(bindings.output);
+  }
   std::unique_lock lock(mutex_);
   collect_dropped();
   caller = Caller::application;
