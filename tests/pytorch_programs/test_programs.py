@@ -122,7 +122,12 @@ def test_the_benchmark_runs(run: Run) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert not report["left_out"]
-    assert {row["setting"]["operation"] for row in report["rows"]} >= {"barrier", "allreduce", "ddp step"}
+    assert {row["setting"]["operation"] for row in report["rows"]} >= {
+        "barrier",
+        "shard_to_shard",
+        "other_mesh",
+        "ddp step",
+    }
     assert all(set(row["seconds"]) == {"gloo/mpich", "penstock/mpich"} for row in report["rows"])
     assert all(0 <= facts["hidden_share"] <= 1 for facts in report["summary"]["hidden"])
 
@@ -152,3 +157,13 @@ def test_ranks_may_meet_through_pmix(run: Run, tmp_path: Path) -> None:
     )
     done = run(PYTHON, script, ranks=3, mpi="openmpi")
     assert (done.returncode, done.stdout.split()) == (0, ["done"] * 3), done.stderr
+
+
+def test_the_benchmark_of_jax_runs(run: Run) -> None:
+    pytest.importorskip("jax")
+    done = run(PYTHON, "-m", "penstock", "bench", "jax", "--quick", "--ranks", "2", "--mpi", "mpich", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["left_out"]
+    assert {row["setting"]["operation"] for row in report["rows"]} == {"allreduce", "rows_to_columns"}
+    assert all(set(row["seconds"]) == {"jax/mpich", "penstock/mpich"} for row in report["rows"])

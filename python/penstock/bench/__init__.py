@@ -20,4 +20,5 @@ CASES = {
     "checkpoint": "penstock.bench.checkpoint",
     "torch": "penstock.bench.torch",
     "bootstrap": "penstock.bench.bootstrap",
+    "jax": "penstock.bench.jax",
 }
