@@ -78,7 +78,8 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
     comm.free()
     jax.distributed.shutdown()
     if parameters["implementation"] == "mpi":
-        atexit.register(os._exit, 0)  # JAX 0.10 frees its communicators after MPI_Finalize, which ends the process with an error
+        # JAX 0.10 frees its communicators after MPI_Finalize, which ends the process with an error.
+        atexit.register(os._exit, 0)
     return rows
 
 
