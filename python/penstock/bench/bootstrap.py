@@ -35,7 +35,7 @@ RANKS = [1]
 MINUTES = 5
 
 TIMEOUT_S = 300.0
-#: Of an address of UCX 1.20 on a machine with one Ethernet card.
+#: Of an address of UCX 1.20 on a machine with one network interface.
 ADDRESS_BYTES = 217
 _PORT_BYTES = 2
 
