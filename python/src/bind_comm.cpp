@@ -384,7 +384,10 @@ void bind_comm(nb::module_& module) {
   using namespace penstock;
   using python::PendingRequest;
 
-  nb::class_<PendingRequest>(module, "Request").def("wait", &PendingRequest::wait).def("test", &PendingRequest::test);
+  // Where there is no GIL, lock_self() does for an object what the GIL does: calls that wait give it up, too.
+  nb::class_<PendingRequest>(module, "Request")
+      .def("wait", &PendingRequest::wait, nb::lock_self())
+      .def("test", &PendingRequest::test, nb::lock_self());
 
   nb::class_<Comm>(module, "Comm")
       .def_prop_ro("rank", &Comm::rank)
