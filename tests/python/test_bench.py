@@ -261,8 +261,9 @@ def refused(capsys, *arguments, status=2):
 @pytest.mark.parametrize("name", [name for name in CASES if name != "overlap"])
 def test_each_benchmark_runs(name, tmp_path):
     mpi = installations()[0]
-    if name in ("torch", "jax") and importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed; tests/pytorch_programs runs its benchmark where it is")
+    module = "torch" if name == "bootstrap" else name
+    if module in ("torch", "jax") and importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed; tests/pytorch_programs runs its benchmark where it is")
     quick = {
         "collectives": ["--ops", "bcast,allreduce,scatter,alltoall,reduce_scatter_block,scan", "--bytes", "8,1K"],
         "redistribute": ["--orders", "200"],

@@ -260,7 +260,8 @@ def test_two_processes_with_one_rank_are_told(ranks: Callable[..., Outcomes]) ->
 def test_each_rank_connects_to_few_others(ranks: Callable[..., Outcomes]) -> None:
     """Without shared memory, as if each rank had a node of its own."""
     program = """
-        import math
+        import math, os
+        os.environ["PENSTOCK_SHARED_MEMORY"] = "0"
         from penstock import _penstock
         comm = ps.Communicator(folder, rank, size, progress_cores=0)
         few = math.ceil(math.log2(size))
