@@ -235,7 +235,18 @@ set_up_wheel() {
   cp "$file" "$wheel_env/.requirements"
 }
 
-# Optional: tests skip without them. impi-rt, torch, s3fs, or Debian packages.
+# What checks the recipes of packaging/, in its own virtual environment.
+set_up_recipes() {
+  local recipe_env="$PENSTOCK_ROOT/build/recipe-env" file="$scripts/requirements-recipes.txt"
+  cmp -s "$file" "$recipe_env/.requirements" && return 0
+  say "the checkers of recipes in build/recipe-env"
+  "$env_dir/bin/python" -m venv "$recipe_env"
+  "$recipe_env/bin/python" -m pip install --quiet --disable-pip-version-check -r "$file" >&2 ||
+    die "pip could not install scripts/requirements-recipes.txt"
+  cp "$file" "$recipe_env/.requirements"
+}
+
+# Optional: tests skip without them. impi-rt, torch, s3fs, recipes, or Debian packages.
 set_up_more() {
   local package
   for package in "$@"; do
@@ -245,6 +256,8 @@ set_up_more() {
       set_up_torch
     elif [[ "$package" == s3fs ]]; then
       set_up_s3
+    elif [[ "$package" == recipes ]]; then
+      set_up_recipes
     elif ! dpkg-query -W "$package" >/dev/null 2>&1; then
       [[ "$(id -u)" == 0 ]] || die "installing $package takes root"
       say "installing $package"

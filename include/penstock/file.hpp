@@ -42,13 +42,15 @@ struct FileView {
   };
   std::uint64_t displacement_bytes = 0;
   std::uint64_t etype_bytes = 1;
-  std::vector<Piece> pieces = {};  ///< ascending and disjoint; empty: every byte
+  /// Ascending and disjoint. No pieces: the view shows every byte. Pieces of 0 bytes alone: it shows none, as the
+  /// file type of a rank that takes no part in collective accesses.
+  std::vector<Piece> pieces = {};
   /// If it is less than the pieces span, only the first repetition can be accessed.
   std::uint64_t extent_bytes = 0;
 };
 
 /// The view of an MPI file type; see make_datatype in <penstock/mpi.hpp>. Throws Error(invalid_argument) if the type
-/// has no bytes, or bytes at negative offsets.
+/// has bytes at negative offsets or a negative extent.
 PENSTOCK_API FileView make_view(std::uint64_t displacement_bytes, std::uint64_t etype_bytes, const Datatype& filetype);
 
 /// A started operation. Thread-safe. The destructor of the last copy waits.

@@ -9,7 +9,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock import _penstock, rendezvous
+from penstock import _penstock, pmix, rendezvous
 from penstock.error import Error
 
 if TYPE_CHECKING:
@@ -107,6 +107,20 @@ class Communicator:
         if isinstance(store, (str, os.PathLike)):
             store = rendezvous.FileStore(store)
         self._enter(rendezvous.meet(store, rank, size, timeout, progress_cores), timeout, progress_cores)
+
+    @classmethod
+    def from_pmix(cls, *, timeout: float = 300.0, progress_cores: str | int = "auto") -> Self:
+        """A communicator of all processes of a job that srun --mpi=pmix, prterun or Open MPI's mpiexec has started.
+
+        Rank and size come from the launcher, and the ranks find each other through PMIx: no MPI is initialized, and no
+        folder is needed. Collective over all ranks of the job. libpmix 3 or later is found at run time:
+        ``PENSTOCK_PMIX_LIBRARY``, the system's libpmix.so.2, or the one that Open MPI's wheel has brought. A rank that has
+        none, or that no such launcher has started, raises "unsupported" alone, and the launcher ends the job with it. Other
+        failures of one rank, such as no UCX there, raise on all. Whether a rank that does not come ends the wait after
+        `timeout` is up to the launcher.
+        """
+        group = pmix.meet(timeout or rendezvous.LONGEST_START_S, lambda: rendezvous.open_network(progress_cores))
+        return cls._of(group, timeout, progress_cores)
 
     @classmethod
     def _of(cls, group: rendezvous.Group, timeout: float, progress_cores: str | int) -> Self:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _LONGEST_PAUSE_S = 0.05
-_LONGEST_START_S = 300.0
+LONGEST_START_S = 300.0
 _NONCE_BYTES = 5
 _GO = b"go "
 #: Of the ranks that have not come, so many are named.
@@ -178,9 +178,7 @@ class Group:
 def join(group: Group, timeout_s: float, progress_cores: str | int) -> tuple[_penstock.Comm, _penstock.UcxMessages]:
     """Make a communicator over UCX, and its messages. Collective; a failure of one rank raises on all."""
     cores = _cores(progress_cores)
-    return _penstock.ucx_join(
-        group.rank, group.size, group.nonce, group.addresses, timeout_s or _LONGEST_START_S, cores
-    )
+    return _penstock.ucx_join(group.rank, group.size, group.nonce, group.addresses, timeout_s or LONGEST_START_S, cores)
 
 
 def open_network(progress_cores: str | int) -> bytes:
@@ -202,7 +200,7 @@ def _cores(progress_cores: str | int) -> int:
 
 def meet(store: KeyValueStore, rank: int, size: int, timeout_s: float, progress_cores: str | int) -> Group:
     """Exchange addresses of UCX. Collective; a failure of one rank raises on all."""
-    return exchange(store, rank, size, timeout_s or _LONGEST_START_S, lambda: open_network(progress_cores))
+    return exchange(store, rank, size, timeout_s or LONGEST_START_S, lambda: open_network(progress_cores))
 
 
 def exchange(store: KeyValueStore, rank: int, size: int, timeout_s: float, open_network: Callable[[], bytes]) -> Group:

@@ -332,7 +332,7 @@ void bind_checkpoint(nb::module_& module) {
              const nb::gil_scoped_release released;
              return checkpointer.any_of(flags);
            })
-      .def("close", &PyCheckpointer::close)
+      .def("close", &PyCheckpointer::close, nb::lock_self())
       .def("warnings", [](const PyCheckpointer& self) { return self.get().warnings(); })
       .def("report", [](const PyCheckpointer& self) { return self.get().report(); });
 }

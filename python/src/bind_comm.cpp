@@ -384,7 +384,10 @@ void bind_comm(nb::module_& module) {
   using namespace penstock;
   using python::PendingRequest;
 
-  nb::class_<PendingRequest>(module, "Request").def("wait", &PendingRequest::wait).def("test", &PendingRequest::test);
+  // Where there is no GIL, lock_self() does for an object what the GIL does: calls that wait give it up, too.
+  nb::class_<PendingRequest>(module, "Request")
+      .def("wait", &PendingRequest::wait, nb::lock_self())
+      .def("test", &PendingRequest::test, nb::lock_self());
 
   nb::class_<Comm>(module, "Comm")
       .def_prop_ro("rank", &Comm::rank)
@@ -462,6 +465,7 @@ void bind_comm(nb::module_& module) {
   module.attr("REDUCE_OPS") = ops;
 
   module.def("dtype_bytes", [](const std::string& name) { return size_bytes(dtype_from_name(name)); });
+  module.def("sleep_in_waits", &sleep_in_waits);
   module.def("comm_from_address", &python::comm_from_address, nb::rv_policy::take_ownership, nb::arg("function"),
              nb::arg("mpi_comm"), nb::arg("progress_cores"));
 }

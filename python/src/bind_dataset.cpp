@@ -97,14 +97,20 @@ nb::tuple arrays(const Batch& batch, bool trees) {
 /// dataset through its module. So they are released before the interpreter ends.
 class HeldFunction {
  public:
-  explicit HeldFunction(nb::callable function) : function_(std::move(function)) { all().insert(this); }
-  ~HeldFunction() { all().erase(this); }
+  explicit HeldFunction(nb::callable function) : function_(std::move(function)) {
+    const nb::ft_lock_guard lock(mutex());
+    all().insert(this);
+  }
+  ~HeldFunction() {
+    const nb::ft_lock_guard lock(mutex());
+    all().erase(this);
+  }
   HeldFunction(const HeldFunction&) = delete;
   HeldFunction& operator=(const HeldFunction&) = delete;
 
   template <class... Arguments>
   nb::object operator()(Arguments&&... arguments) const {
-    const nb::object function = function_;
+    const nb::object function = held();
     if (!function.is_valid()) throw Error(ErrorCode::invalid_argument, "is needed after the end of the interpreter");
     return function(std::forward<Arguments>(arguments)...);
   }
@@ -118,13 +124,23 @@ class HeldFunction {
   }
 
   static void forget_all() {
-    std::vector<nb::object> going;  // destructors may run any Python code
+    std::vector<nb::object> going;          // destructors may run any Python code
+    const nb::ft_lock_guard lock(mutex());  // unlocked before they run
     for (HeldFunction* held : all()) going.push_back(std::exchange(held->function_, nb::object()));
   }
 
  private:
+  nb::object held() const {
+    const nb::ft_lock_guard lock(mutex());
+    return function_;
+  }
+  /// Does what the GIL does, where there is none.
+  static nb::ft_mutex& mutex() {
+    static nb::ft_mutex mutex;
+    return mutex;
+  }
   static std::set<HeldFunction*>& all() {
-    static std::set<HeldFunction*> functions;  // guarded by the GIL
+    static std::set<HeldFunction*> functions;
     return functions;
   }
 
@@ -339,7 +355,10 @@ class PythonIterator {
   /// Where the threads that do not end are.
   std::vector<std::string> close() {
     std::optional<DatasetIterator> closing;
-    std::swap(closing, iterator_);
+    {
+      const nb::ft_lock_guard lock(mutex_);
+      std::swap(closing, iterator_);
+    }
     std::vector<std::string> left_behind;
     const nb::gil_scoped_release release;
     if (closing) left_behind = closing->close();
@@ -348,8 +367,7 @@ class PythonIterator {
   }
 
   nb::object next() {
-    // A copy, so that close() on another thread does not destroy the pipeline during this call.
-    std::optional<DatasetIterator> iterator = iterator_;
+    std::optional<DatasetIterator> iterator = open();
     if (!iterator) throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
     std::optional<Batch> batch;
     for (bool ready = false; !ready;) {
@@ -366,13 +384,20 @@ class PythonIterator {
 
   template <class Query>
   auto ask(Query query) const {
-    const std::optional<DatasetIterator> iterator = iterator_;
+    const std::optional<DatasetIterator> iterator = open();
     if (!iterator) throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
     const nb::gil_scoped_release release;
     return query(*iterator);
   }
 
  private:
+  /// A copy, so that close() on another thread does not destroy the pipeline during a call.
+  std::optional<DatasetIterator> open() const {
+    const nb::ft_lock_guard lock(mutex_);
+    return iterator_;
+  }
+
+  mutable nb::ft_mutex mutex_;
   std::optional<DatasetIterator> iterator_;
   bool trees_;
 };
@@ -491,7 +516,7 @@ void bind_dataset(nb::module_& module) {
              std::int64_t label) {
             self.add({{path.c_str(), path.size()}, begin, size, label});
           },
-          nb::arg("path"), nb::arg("begin"), nb::arg("size"), nb::arg("label"))
+          nb::arg("path"), nb::arg("begin"), nb::arg("size"), nb::arg("label"), nb::lock_self())
       .def("commit", &SampleIndexWriter::commit, nb::call_guard<nb::gil_scoped_release>());
   nb::class_<PythonIterator>(part, "Iterator")
       .def("next", &PythonIterator::next,

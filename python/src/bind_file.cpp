@@ -123,8 +123,8 @@ void bind_file(nb::module_& module) {
       .value("current", Whence::current)
       .value("end", Whence::end);
   nb::class_<PendingFileRequest>(module, "FileRequest")
-      .def("wait", &PendingFileRequest::wait)
-      .def("test", &PendingFileRequest::test);
+      .def("wait", &PendingFileRequest::wait, nb::lock_self())
+      .def("test", &PendingFileRequest::test, nb::lock_self());
   nb::class_<FileOptions>(module, "FileOptions")
       .def(nb::init<>())
       .def_rw("read", &FileOptions::read)

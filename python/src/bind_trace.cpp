@@ -62,10 +62,10 @@ void bind_trace(nb::module_& module) {
             nb::cast<PythonSpan&>(self).enter();
             return nb::borrow(self);
           },
-          nb::sig("def __enter__(self) -> Span"))
+          nb::sig("def __enter__(self) -> Span"), nb::lock_self())
       .def(
           "__exit__", [](PythonSpan& self, nb::object, nb::object, nb::object) { self.exit(); }, nb::arg("type").none(),
-          nb::arg("value").none(), nb::arg("traceback").none())
+          nb::arg("value").none(), nb::arg("traceback").none(), nb::lock_self())
       .def_prop_ro("seconds", &PythonSpan::seconds);
   module.def("option_table", [] {
     std::vector<std::tuple<std::string, std::string, std::string, std::string, std::string>> rows;

@@ -85,8 +85,8 @@ void bind_ucx(nb::module_& module) {
   using python::PendingMessage;
 
   nb::class_<PendingMessage>(module, "UcxMessage")
-      .def("test", &PendingMessage::test)
-      .def("cancel", &PendingMessage::cancel)
+      .def("test", &PendingMessage::test, nb::lock_self())
+      .def("cancel", &PendingMessage::cancel, nb::lock_self())
       .def_prop_ro("source", &PendingMessage::source)
       .def_prop_ro("size_bytes", &PendingMessage::size_bytes);
 

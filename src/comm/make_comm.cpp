@@ -121,6 +121,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;
     settings.single_copy = wanted.single_copy;
+    settings.huge_pages = wanted.huge_pages;
     const std::string description = transport.description();
     facts.options = given;
     facts.any_thread = true;

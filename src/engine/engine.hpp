@@ -22,6 +22,7 @@ struct EngineOptions {
   bool shared_memory = true;                  ///< off: all messages go through the transport
   std::int64_t stall_timeout_ms = 30000;      ///< after which a waiting rank prints a stall warning; 0: never
   bool single_copy = true;                    ///< read a peer's memory directly, if the kernel allows it
+  bool huge_pages = true;                     ///< use_huge_pages() for the memory of operations on shared nodes
   std::uint32_t operation_slots = 512;        ///< upper limit of S: between nodes, operations n and n + S share tags
 };
 

@@ -55,6 +55,36 @@ int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
   return 0;
 }
 
+constexpr std::size_t kNone = ~std::size_t{0};
+
+/// Where a sum is built. A target in this process saves its copy.
+struct Accumulator {
+  std::size_t first = 0;       ///< the source with which it begins
+  std::size_t target = kNone;  ///< kNone: a block of this thread
+  bool holds_source = false;   ///< the first source is that target
+};
+
+Accumulator accumulator_of(const Arithmetic& arithmetic, std::span<const Place> sources, std::span<const Place> targets,
+                           std::uint64_t size_bytes) {
+  const std::size_t last = sources.size() - 1;
+  // Of two operands that commute, either may come first. More would be combined in another order on another rank.
+  const bool may_swap = sources.size() == 2 && (!arithmetic.user || arithmetic.user->commutative);
+  Accumulator found{.first = last};
+  for (std::size_t t = 0; t < targets.size(); ++t) {
+    if (targets[t].process != 0) continue;
+    bool overlaps = false;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      if (sources[i].process != 0) continue;
+      if (sources[i].address == targets[t].address && (i == last || may_swap))
+        return {.first = i, .target = t, .holds_source = true};
+      overlaps |=
+          sources[i].address < targets[t].address + size_bytes && targets[t].address < sources[i].address + size_bytes;
+    }
+    if (!overlaps && found.target == kNone) found.target = t;
+  }
+  return found;
+}
+
 // For several sources, all of which are needed at once.
 TaskResult reduce_sorted_task(const Arithmetic& arithmetic, std::span<const Place> sources,
                               std::span<const Place> targets, std::uint64_t size_bytes) {
@@ -99,6 +129,7 @@ TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources
   if (element_bytes > kBlockBytes)
     throw Error(ErrorCode::internal, "a shared task has elements of " + std::to_string(element_bytes) + " bytes");
   const std::uint64_t block_bytes = kBlockBytes / element_bytes * element_bytes;
+  const Accumulator accumulator = accumulator_of(arithmetic, sources, targets, size_bytes);
   for (std::uint64_t offset = 0; offset < size_bytes; offset += block_bytes) {
     const std::uint64_t bytes = std::min(block_bytes, size_bytes - offset);
     ConstBytes value;
@@ -112,9 +143,13 @@ TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources
       value = to;
       first_target = 1;
     } else {
-      const Bytes sum = aligned_like(targets.back().address, blocks().sum, bytes);
-      if (const int error = fetch(last, offset, sum); error != 0) return {error, last.rank};
-      for (std::size_t i = sources.size() - 1; i-- > 0;) {
+      const Bytes sum = accumulator.target == kNone ? aligned_like(targets.back().address, blocks().sum, bytes)
+                                                    : Bytes(here(targets[accumulator.target], offset), bytes);
+      if (!accumulator.holds_source)
+        if (const int error = fetch(sources[accumulator.first], offset, sum); error != 0)
+          return {error, sources[accumulator.first].rank};
+      for (std::size_t i = sources.size(); i-- > 0;) {
+        if (i == accumulator.first) continue;
         ConstBytes source(here(sources[i], offset), bytes);
         if (sources[i].process != 0) {
           const Bytes incoming = aligned_like(sources[i].address, blocks().incoming, bytes);
@@ -126,6 +161,7 @@ TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources
       value = sum;
     }
     for (const Place& target : targets.subspan(first_target)) {
+      if (sources.size() > 1 && &target == targets.data() + accumulator.target) continue;
       // In place: the data is there already, in memory that may be read-only.
       if (sources.size() == 1 && target.process == last.process && target.address == last.address) continue;
       if (const int error = put(value, target, offset); error != 0) return {error, target.rank};

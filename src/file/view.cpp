@@ -50,7 +50,7 @@ ViewMap::ViewMap(FileView view) : view_(std::move(view)) {
     end = piece.offset_bytes + piece.size_bytes;
     repetition_bytes_ += piece.size_bytes;
   }
-  if (repetition_bytes_ == 0) refuse("the file type has no bytes");
+  if (shows_nothing()) return;
   if (repetition_bytes_ % view_.etype_bytes != 0) {
     refuse("the file type has " + std::to_string(repetition_bytes_) + " bytes, no multiple of the etype's " +
            std::to_string(view_.etype_bytes));
@@ -64,6 +64,8 @@ ViewMap::ViewMap(FileView view) : view_(std::move(view)) {
 void ViewMap::visit(std::uint64_t position, std::uint64_t size,
                     const std::function<void(std::uint64_t, std::uint64_t)>& visitor) const {
   if (size == 0) return;
+  if (shows_nothing())
+    refuse("an access of " + std::to_string(size) + " bytes; the file type has no bytes, so expected 0");
   if (position >= kMostBytes || size > kMostBytes || file_offset(position + size - 1) >= kMostBytes) {
     refuse("an access of " + std::to_string(size) + " bytes at byte " + std::to_string(position) +
            " of the data reaches beyond 2^63");
@@ -106,6 +108,7 @@ void ViewMap::visit(std::uint64_t position, std::uint64_t size,
 
 std::uint64_t ViewMap::file_offset(std::uint64_t position) const {
   if (contiguous()) return view_.displacement_bytes + position;
+  if (shows_nothing()) return view_.displacement_bytes;
   const std::uint64_t repetition = position / repetition_bytes_;
   if (view_.extent_bytes != 0 && repetition > kMostBytes / view_.extent_bytes) return kMostBytes;
   const std::uint64_t in_tile = position % repetition_bytes_;
@@ -117,7 +120,7 @@ std::uint64_t ViewMap::file_offset(std::uint64_t position) const {
 }
 
 std::uint64_t ViewMap::data_before(std::uint64_t offset) const {
-  if (offset <= view_.displacement_bytes) return 0;
+  if (offset <= view_.displacement_bytes || shows_nothing()) return 0;
   offset -= view_.displacement_bytes;
   if (contiguous()) return offset;
   // A repetition's data starts with its first piece, which may lie behind the start of the extent.
@@ -138,7 +141,6 @@ std::uint64_t ViewMap::data_before(std::uint64_t offset) const {
 namespace penstock {
 
 FileView make_view(std::uint64_t displacement_bytes, std::uint64_t etype_bytes, const Datatype& filetype) {
-  if (filetype.size_bytes() == 0) file::refuse("the file type has no bytes");
   if (filetype.extent_bytes() < 0)
     file::refuse("the file type has a negative extent of " + std::to_string(filetype.extent_bytes()) + " bytes");
   FileView view{displacement_bytes, etype_bytes, {}, static_cast<std::uint64_t>(filetype.extent_bytes())};
@@ -149,6 +151,7 @@ FileView make_view(std::uint64_t displacement_bytes, std::uint64_t etype_bytes, 
     view.pieces.push_back(
         {static_cast<std::uint64_t>(piece.offset_bytes), static_cast<std::uint64_t>(piece.size_bytes)});
   }
+  if (view.pieces.empty()) view.pieces.emplace_back();  // without any, the view would show every byte
   return view;
 }
 

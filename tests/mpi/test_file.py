@@ -62,6 +62,32 @@ def test_subarray_views_put_a_field_together(comm: ps.Comm, url: str) -> None:
     filetype.Free()
 
 
+def test_a_rank_without_data_has_a_view_of_no_bytes(comm: ps.Comm, url: str) -> None:
+    """As PnetCDF fills variables; it does not look at what setting the view returns."""
+    size = 4 if comm.rank == 0 else 0
+    filetype = MPI.BYTE.Create_hindexed([size], [200]).Commit()
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        f.Write_at_all(0, np.full(64 if comm.rank == 0 else 0, 1, np.uint8))
+        f.Set_view(0, MPI.BYTE, filetype)
+        f.Write_at_all(0, np.full(size, 2, np.uint8))
+        assert f.Get_size() == 204
+        back = np.zeros(4, np.uint8)
+        status = MPI.Status()
+        f.Read_at_all(0, back, status)
+        assert status.Get_count(MPI.BYTE) == size
+        if size == 0:
+            assert f.Get_byte_offset(0) == 0
+            with pytest.raises(ps.Error, match="the file type has no bytes, so expected 0"):
+                f.Write_at(0, back)
+        else:
+            assert (back == 2).all()
+        f.Set_view()
+        whole = np.zeros(204, np.uint8)
+        f.Read_at_all(0, whole)
+        assert (whole == np.repeat([1, 0, 2], [64, 136, 4])).all()
+    filetype.Free()
+
+
 def test_overlapping_tiles_are_each_atomic(comm: ps.Comm, url: str) -> None:
     rows, width, overlap = 24, 64, 32
     columns = overlap * comm.size + width

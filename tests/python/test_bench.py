@@ -261,8 +261,9 @@ def refused(capsys, *arguments, status=2):
 @pytest.mark.parametrize("name", [name for name in CASES if name != "overlap"])
 def test_each_benchmark_runs(name, tmp_path):
     mpi = installations()[0]
-    if name == "torch" and importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed; tests/pytorch_programs runs it where it is")
+    module = "torch" if name == "bootstrap" else name
+    if module in ("torch", "jax") and importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed; tests/pytorch_programs runs its benchmark where it is")
     quick = {
         "collectives": ["--ops", "bcast,allreduce,scatter,alltoall,reduce_scatter_block,scan", "--bytes", "8,1K"],
         "redistribute": ["--orders", "200"],
@@ -270,7 +271,7 @@ def test_each_benchmark_runs(name, tmp_path):
         "ingest": ["--images", "32", "--directory", str(tmp_path)],
         "checkpoint": ["--hdd", str(tmp_path), "--optane", str(tmp_path), "--state-mb", "1"],
     }
-    done = bench(name, "--ranks", "2", "--mpi", mpi.name, "--json", *quick[name])
+    done = bench(name, "--ranks", "2", "--mpi", mpi.name, "--json", *quick.get(name, []))
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["benchmark"] == name

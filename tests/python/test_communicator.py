@@ -260,7 +260,8 @@ def test_two_processes_with_one_rank_are_told(ranks: Callable[..., Outcomes]) ->
 def test_each_rank_connects_to_few_others(ranks: Callable[..., Outcomes]) -> None:
     """Without shared memory, as if each rank had a node of its own."""
     program = """
-        import math
+        import math, os
+        os.environ["PENSTOCK_SHARED_MEMORY"] = "0"
         from penstock import _penstock
         comm = ps.Communicator(folder, rank, size, progress_cores=0)
         few = math.ceil(math.log2(size))
@@ -285,6 +286,7 @@ class CountingStore:
     def __init__(self, waiting_at_timeout: float = math.inf) -> None:
         self._waiting_at_timeout = waiting_at_timeout
         self._waited: set[str] = set()
+        self._awaited: set[str] = set()  # hundreds of threads wake up for nothing else
         self.requests: collections.Counter[str] = collections.Counter()
         self._values: dict[str, bytes] = {}
         self._sums: collections.Counter[str] = collections.Counter()
@@ -293,7 +295,8 @@ class CountingStore:
     def set(self, key: str, value: bytes) -> None:
         with self._counted():
             self._values[key] = value
-            self._changed.notify_all()
+            if key in self._awaited:
+                self._changed.notify_all()
 
     def get(self, key: str) -> bytes:
         with self._counted():
@@ -309,7 +312,9 @@ class CountingStore:
             rank = threading.current_thread().name
             is_first = rank not in self._waited
             self._waited.add(rank)
-            self._changed.notify_all()
+            self._awaited.update(keys)
+            if len(self._waited) == self._waiting_at_timeout:
+                self._changed.notify_all()
 
             def over() -> bool:
                 return is_first and len(self._waited) == self._waiting_at_timeout

@@ -242,7 +242,8 @@ def program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         path.write_text(text)
         started.append(
             subprocess.Popen(
-                [sys.executable, str(path)],
+                # One of the programs forks although it has threads, of which later Pythons warn.
+                [sys.executable, "-W", "ignore::DeprecationWarning", str(path)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -122,6 +122,48 @@ def test_the_benchmark_runs(run: Run) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert not report["left_out"]
-    assert {row["setting"]["operation"] for row in report["rows"]} >= {"barrier", "allreduce", "ddp step"}
+    assert {row["setting"]["operation"] for row in report["rows"]} >= {
+        "barrier",
+        "shard_to_shard",
+        "other_mesh",
+        "ddp step",
+    }
     assert all(set(row["seconds"]) == {"gloo/mpich", "penstock/mpich"} for row in report["rows"])
     assert all(0 <= facts["hidden_share"] <= 1 for facts in report["summary"]["hidden"])
+
+
+def test_the_benchmark_of_bootstrapping_runs(run: Run) -> None:
+    done = run(PYTHON, "-m", "penstock", "bench", "bootstrap", "--quick", "--mpi", "mpich", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["left_out"]
+    (row,) = report["rows"]
+    connections = {peer: details[0]["connections"] for peer, details in row["details"].items()}
+    assert connections == {"gloo/mpich": 7, "penstock/mpich": 3}
+
+
+def test_ranks_may_meet_through_pmix(run: Run, tmp_path: Path) -> None:
+    script = program(
+        tmp_path / "program.py",
+        "import sys\n"
+        "dist.init_process_group('penstock', init_method='pmix://')\n"
+        "tensor = torch.ones(4)\n"
+        "dist.all_reduce(tensor)\n"
+        "assert tensor[0] == dist.get_world_size() == 3\n"
+        "assert 'UCX 1.' in dist.group.WORLD.report(), dist.group.WORLD.report()\n"
+        "assert 'mpi4py' not in sys.modules\n"
+        "dist.destroy_process_group()\n"
+        "sys.stdout.write('done\\n')\n",
+    )
+    done = run(PYTHON, script, ranks=3, mpi="openmpi")
+    assert (done.returncode, done.stdout.split()) == (0, ["done"] * 3), done.stderr
+
+
+def test_the_benchmark_of_jax_runs(run: Run) -> None:
+    pytest.importorskip("jax")
+    done = run(PYTHON, "-m", "penstock", "bench", "jax", "--quick", "--ranks", "2", "--mpi", "mpich", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["left_out"]
+    assert {row["setting"]["operation"] for row in report["rows"]} == {"allreduce", "rows_to_columns"}
+    assert all(set(row["seconds"]) == {"jax/mpich", "penstock/mpich"} for row in report["rows"])

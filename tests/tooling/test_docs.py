@@ -18,6 +18,7 @@ DESIGN = sorted((DOCS / "design").glob("*.md"))
 MEASUREMENTS = sorted(page for page in (DOCS / "measurements").glob("*.md") if page.name != "README.md")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 MOST_DESIGN_LINES = 150
+MOST_README_LINES = 119
 
 FENCE = re.compile(r"^ *(```+|~~~+).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]+`")
@@ -87,6 +88,10 @@ def missing_in(text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     assert list(broken_links(page, page.read_text())) == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= MOST_README_LINES
 
 
 @pytest.mark.parametrize("page", DESIGN, ids=lambda page: page.name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -38,6 +40,20 @@ def found(pattern: str, text: str) -> str:
     match = re.search(pattern, text, re.M)
     assert match, f"{pattern} was not found"
     return match[1]
+
+
+def checker(program: str) -> Path:
+    """A program of build/recipe-env."""
+    path = ROOT / "build/recipe-env/bin" / program
+    if not path.exists():
+        pytest.skip("`./dev setup --with recipes` installs the programs that check recipes")
+    return path
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 VERSION = found(r"project\(penstock VERSION ([0-9.]+)", CMAKE)
@@ -95,11 +111,17 @@ def hwloc_range(form: str) -> str:
     return form.format(match[1], match[2])
 
 
+RENDER = """
+import sys, rattler_build
+variants = rattler_build.VariantConfig.from_file(sys.argv[2])
+for variant in rattler_build.Stage0Recipe.from_file(sys.argv[1]).render(variants):
+    print(variant.recipe.requirements.run[-1])
+"""
+
+
 def test_conda_renders() -> None:
-    rattler_build = pytest.importorskip("rattler_build", reason="needs py-rattler-build")
-    variants = rattler_build.VariantConfig.from_file(PACKAGING / "conda/variants.yaml")
-    rendered = rattler_build.Stage0Recipe.from_file(CONDA).render(variants)
-    assert sorted(each.recipe.requirements.run[-1] for each in rendered) == ["mpich", "openmpi"]
+    python = checker("python")
+    assert sorted(run(python, "-c", RENDER, CONDA, PACKAGING / "conda/variants.yaml").split()) == ["mpich", "openmpi"]
 
 
 class Spack:
@@ -182,6 +204,36 @@ def test_easybuild() -> None:
             assert [int(n) for n in versions[name].split(".")] >= [int(n) for n in least_version.split(".")]
 
 
+def test_easybuild_has_the_dependencies() -> None:
+    """Each has a recipe of EasyBuild, by the toolchain or one that it is made of."""
+    recipes = checker("python").parents[1] / "easybuild/easyconfigs"
+    names: dict[str, Any] = {}
+    exec(compile(EASYBUILD.read_text(), EASYBUILD, "exec"), names)
+    toolchain = names["toolchain"]["version"]
+    text = next(recipes.rglob(f"gompi-{toolchain}.eb")).read_text()
+    compiler = found(r"^local_gccver = '(.+)'", text)
+    ends = [f"GCCcore-{compiler}", f"GCC-{compiler}", *(f"{each}-{toolchain}" for each in ("gompi", "gfbf", "foss"))]
+    for name, version in [*names["builddependencies"], *names["dependencies"]]:
+        folder = recipes / name[0].lower() / name
+        wanted = [folder / f"{name}-{version}-{end}.eb" for end in ends]
+        assert any(path.exists() for path in wanted), (
+            f"{name} {version}: there are {sorted(map(str, folder.glob('*')))}"
+        )
+
+
+def test_cibuildwheel_reads_its_table() -> None:
+    for arch in ("x86_64", "aarch64"):
+        words = ["--platform", "linux", "--archs", arch, "--print-build-identifiers", ROOT]
+        identifiers = run(checker("cibuildwheel"), *words).split()
+        assert {f"cp310-manylinux_{arch}", f"cp314t-manylinux_{arch}"} <= set(identifiers)
+        assert not [each for each in identifiers if "musl" in each or not each.endswith(arch)]
+
+
+def test_hadolint_accepts_the_container() -> None:
+    # Debian keeps one version of a package in a release, so there is none to name.
+    run(checker("hadolint"), "--ignore", "DL3008", CONTAINER)
+
+
 def test_container() -> None:
     text = CONTAINER.read_text()
     assert f'version="{VERSION}"' in text
@@ -195,6 +247,21 @@ def test_container() -> None:
     for folder in re.findall(r"(?:add_subdirectory|include)\((\w+)[/)]", CMAKE):
         if folder not in ("tests", "GNUInstallDirs"):
             assert f"COPY {folder} /src/{folder}" in build
+
+
+def test_cibuildwheel_builds_for_every_python_but_no_musl() -> None:
+    wanted = PROJECT["tool"]["cibuildwheel"]
+    patterns = wanted["build"].split()
+    assert wanted["linux"]["archs"] == ["x86_64", "aarch64"]
+
+    def is_built(identifier: str) -> bool:
+        return any(fnmatch.fnmatch(identifier, pattern) for pattern in patterns)
+
+    least = int(LEAST_PYTHON.split(".")[1])
+    for arch in wanted["linux"]["archs"]:
+        assert all(is_built(f"cp3{minor}-manylinux_{arch}") for minor in range(least, 16))
+        assert is_built(f"cp314t-manylinux_{arch}")
+        assert not is_built(f"cp314-musllinux_{arch}") and not is_built(f"cp3{least - 1}-manylinux_{arch}")
 
 
 def test_debians_packages_are_those_of_dev() -> None:

@@ -19,4 +19,6 @@ CASES = {
     "store": "penstock.bench.store",
     "checkpoint": "penstock.bench.checkpoint",
     "torch": "penstock.bench.torch",
+    "bootstrap": "penstock.bench.bootstrap",
+    "jax": "penstock.bench.jax",
 }

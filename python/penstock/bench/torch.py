@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,20 +15,27 @@ from penstock.text_table import columns
 
 SUMMARY = (
     'Collectives of torch.distributed through backend "penstock" and through gloo, in turns in the same jobs, and a '
-    "training step of DistributedDataParallel: how much of its communication is hidden behind the backward pass. Times are "
-    "those of torch's Python functions."
+    "training step of DistributedDataParallel: how much of its communication is hidden behind the backward pass. DTensors are "
+    "redistributed by their own method over gloo and by penstock.torch.redistribute. Times are those of Python's functions."
 )
 BACKENDS = ("gloo", "penstock")
 COLLECTIVES = ("barrier", "allreduce", "reduce_scatter", "all_gather")
-OPERATIONS = (*COLLECTIVES, "ddp")
+#: Redistributions of a DTensor: rows to columns, rows to all on each rank, and rows to the blocks of a mesh of two dimensions.
+TENSORS = ("shard_to_shard", "shard_to_replicate", "other_mesh")
+OPERATIONS = (*COLLECTIVES, *TENSORS, "ddp")
 CHOICES = {"ops": OPERATIONS}
 
 OPTIONS = {
-    "ops": (list(OPERATIONS), ["barrier", "allreduce", "ddp"], "what to measure"),
+    "ops": (list(OPERATIONS), ["barrier", "allreduce", "shard_to_shard", "other_mesh", "ddp"], "what to measure"),
     "bytes": (
         [8, 1024, 64 << 10, 1 << 20, 25 << 20],
         [8, 64 << 10, 1 << 20],
         "bytes of the tensor of allreduce, of the input of reduce_scatter and of the output of all_gather, in float32",
+    ),
+    "tensor_bytes": (
+        [1024, 64 << 10, 1 << 20, 16 << 20, 64 << 20],
+        [1024, 64 << 10],
+        "bytes of the DTensors that are redistributed, in float32",
     ),
     "budget_s": (1.0, 0.2, "seconds for one setting in one job"),
     "ddp_width": (1024, 256, "width of the layers of the network that DDP trains"),
@@ -82,6 +90,11 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
             for step, actions in _training(groups, parameters).items():
                 add(f"ddp {step}", 0, times_of(MPI.COMM_WORLD, actions, budget_s))
             continue
+        if operation in TENSORS:
+            for size_bytes in parameters["tensor_bytes"]:
+                moves = {name: _move(operation, size_bytes, name, group) for name, group in groups.items()}
+                add(operation, size_bytes, times_of(MPI.COMM_WORLD, moves, budget_s))
+            continue
         for size_bytes in [0] if operation == "barrier" else parameters["bytes"]:
             runs = {name: _collective(operation, size_bytes, group) for name, group in groups.items()}
             add(operation, size_bytes, times_of(MPI.COMM_WORLD, runs, budget_s))
@@ -107,6 +120,29 @@ def _collective(operation: str, size_bytes: int, group: Any) -> Callable[[], obj
         return partial(reduce_scatter, part, whole, group=group)
     all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     return partial(all_gather, whole, part, group=group)
+
+
+def _move(operation: str, size_bytes: int, name: str, group: Any) -> Callable[[], object]:
+    """DTensor has no move to another mesh: over gloo it is gathered, and each rank takes its part."""
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+    import penstock.torch
+
+    ranks = group.size()
+    order = max(ranks, math.isqrt(size_bytes // 4) // ranks * ranks)
+    mesh = DeviceMesh.from_group(group, "cpu")
+    source = DTensor.from_local(torch.rand(order // ranks, order), mesh, [Shard(0)], run_check=False)
+    if operation == "other_mesh":
+        grid = init_device_mesh("cpu", (ranks // 2, 2))
+        if name == "penstock":
+            return partial(penstock.torch.redistribute, source, grid, [Shard(0), Shard(1)], group=group)
+        return lambda: distribute_tensor(source.full_tensor(), grid, [Shard(0), Shard(1)], src_data_rank=None)
+    places = [Shard(1) if operation == "shard_to_shard" else Replicate()]
+    if name == "penstock":
+        return partial(penstock.torch.redistribute, source, mesh, places, group=group)
+    return partial(source.redistribute, mesh, places)
 
 
 def _training(groups: dict[str, Any], parameters: dict[str, Any]) -> dict[str, dict[str, Callable[[], object]]]:

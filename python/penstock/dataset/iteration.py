@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock
 from penstock.dataset import sample_tree
-from penstock.dataset.processes import InProcesses, end_workers, stack_of_worker
+from penstock.dataset.processes import InProcesses, end_workers, worker_of
 from penstock.dataset.statistics import Skipped, Stats
 
 if TYPE_CHECKING:
@@ -158,6 +158,9 @@ def interrupt(thread: int) -> str:
     frame = sys._current_frames().get(thread)
     if frame is None:
         return ""
-    where = stack_of_worker(thread) or "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
+    here = "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
+    if (worker := worker_of(thread)) is not None:
+        # An asynchronous exception would be lost if it came in a finalizer, as it often does where there is no GIL.
+        return worker.interrupt(Interrupted) or here
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interrupted))
-    return where
+    return here

@@ -72,6 +72,7 @@ class _Worker:
         self._answers = select.poll()
         self._answers.register(self._pipe.fileno(), select.POLLIN)
         self._ready = False
+        self._interrupt: type[BaseException] | None = None
         with contextlib.suppress(OSError):  # answer() says how it ended
             self._pipe.send(_preparation())
             self._pipe.send_bytes(pickle.dumps((*inherited[1:], function)))
@@ -95,13 +96,23 @@ class _Worker:
     def answer(self) -> Any:
         # The pipe alone would not do: a child of the worker may hold its other end open.
         while not self._answers.poll(_LOOK_S * 1000) and self._process.poll() is None:
-            pass
+            if self._interrupt is not None:
+                raise self._interrupt
         try:
             if not self._answers.poll(0):
                 raise EOFError
             return pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
             raise WorkerError(self._how_it_ended()) from None
+
+    def begin(self) -> None:
+        self._interrupt = None
+
+    def interrupt(self, error: type[BaseException]) -> str:
+        """Where its function stands. The thread that waits for it raises the error."""
+        stack = self.stack()
+        self._interrupt = error
+        return stack
 
     def _how_it_ended(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -170,10 +181,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 _busy: dict[int, _Worker] = {}  # thread → the worker that it waits for
 
 
-def stack_of_worker(thread: int) -> str:
-    """Where the worker stands for which a thread waits; empty if it waits for none."""
-    worker = _busy.get(thread)
-    return worker.stack() if worker is not None else ""
+def worker_of(thread: int) -> _Worker | None:
+    """The worker for which a thread waits."""
+    return _busy.get(thread)
 
 
 class _Pool:
@@ -228,6 +238,7 @@ class _Pool:
         thread = threading.get_ident()
         worker = self._take()
         try:
+            worker.begin()
             _busy[thread] = worker
             worker.wait_until_ready()
             worker.send((head, parts, Part(part.begin, given), Part(part.begin + given, part.size_bytes - given)))

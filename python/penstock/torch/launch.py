@@ -1,9 +1,11 @@
-"""What launched the program: ranks and the store of torch.distributed from MPI, if mpiexec or srun started it."""
+"""What launched the program: ranks and the store of torch.distributed from MPI or PMIx, if mpiexec or srun started it."""
 
 from __future__ import annotations
 
 import fcntl
 import importlib
+import importlib.util
+import json
 import os
 import socket
 import struct
@@ -11,15 +13,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
 
 import torch.distributed as dist
 
-from penstock import mpi_abi
+from penstock import mpi_abi, pmix
 from penstock.error import Error
 
 _Rendezvous = Iterator[tuple[Any, int, int]]
+
+#: Whether the ranks have found each other through PMIx, and MPI is not to be initialized.
+_met_through_pmix = False
 
 #: What launchers of MPI programs set for each process.
 _OF_LAUNCHERS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
@@ -34,7 +40,7 @@ def transport_of_job(asked: str, size: int) -> str:
         return asked
     if asked != "auto":
         raise Error(f'transport is {asked!r}; expected "auto", "mpi" or "ucx"')
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if "TORCHELASTIC_RUN_ID" in os.environ or _met_through_pmix:
         return "ucx"
     if any(name in os.environ for name in _OF_LAUNCHERS):
         return "mpi"
@@ -72,16 +78,22 @@ def check_size(MPI: Any, size: int) -> None:
 
 
 def register_rendezvous() -> None:
-    """Take rank, size and store from MPI for ``mpi://``, and for ``env://`` if the environment does not give them."""
+    """Take rank, size and store from MPI for ``mpi://``, from PMIx for ``pmix://``.
+
+    If the environment does not give them, ``env://`` takes them from MPI, and from PMIx if mpi4py is not installed.
+    """
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers  # a function hides it
     handlers.setdefault("mpi", _from_mpi)
-    handlers["env"] = _or_from_mpi(handlers["env"])
+    handlers.setdefault("pmix", _from_pmix)
+    handlers["env"] = _or_from_launcher(handlers["env"])
 
 
-def _or_from_mpi(from_environment: Callable[..., _Rendezvous]) -> Callable[..., _Rendezvous]:
+def _or_from_launcher(from_environment: Callable[..., _Rendezvous]) -> Callable[..., _Rendezvous]:
     def rendezvous(url: str, **options: Any) -> _Rendezvous:
         is_given = "MASTER_ADDR" in os.environ or "MASTER_PORT" in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
-        yield from (from_environment if is_given else _from_mpi)(url, **options)
+        has_pmix_alone = "PMIX_NAMESPACE" in os.environ and importlib.util.find_spec("mpi4py") is None
+        from_launcher = _from_pmix if has_pmix_alone else _from_mpi
+        yield from (from_environment if is_given else from_launcher)(url, **options)
 
     return rendezvous
 
@@ -92,30 +104,55 @@ def _from_mpi(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any) 
     rank, size = world.Get_rank(), world.Get_size()
     asked = dict(parse_qsl(urlparse(url).query))
     check_size(MPI, int(asked.get("world_size", size)))
-    if int(asked.get("rank", rank)) != rank:
-        raise Error(f"rank {asked['rank']} was given, and this is MPI's rank {rank}; leave out rank and world_size")
-    yield _open_store(MPI, world, timeout), rank, size
+    _check_rank(asked, rank, "MPI")
+    yield _open_store(rank, size, world.allgather, _is_one_node(MPI, world), timeout), rank, size
     raise RuntimeError("a rendezvous over MPI happens once; ranks cannot join later")
 
 
-def _open_store(MPI: Any, world: Any, timeout: timedelta) -> Any:
+def _from_pmix(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any) -> _Rendezvous:
+    global _met_through_pmix
+    client = pmix.client()
+    rank, size = client.rank, client.size
+    asked = dict(parse_qsl(urlparse(url).query))
+    if int(asked.get("world_size", size)) != size:
+        raise Error(f"world_size is {asked['world_size']}, and the launcher has started {size} ranks; leave it out")
+    _check_rank(asked, rank, "PMIx")
+
+    def allgather(mine: Any) -> list[Any]:
+        everyone = client.allgather(json.dumps(mine).encode(), timeout.total_seconds())
+        return [json.loads(each) for each in everyone]
+
+    node = [socket.gethostname(), Path("/proc/sys/kernel/random/boot_id").read_text()]
+    is_one_node = all(each == node for each in allgather(node))
+    _met_through_pmix = True
+    yield _open_store(rank, size, allgather, is_one_node, timeout), rank, size
+    raise RuntimeError("a rendezvous through PMIx happens once; ranks cannot join later")
+
+
+def _check_rank(asked: dict[str, str], rank: int, whose: str) -> None:
+    if int(asked.get("rank", rank)) != rank:
+        raise Error(f"rank {asked['rank']} was given, and this is {whose}'s rank {rank}; leave out rank and world_size")
+
+
+def _open_store(
+    rank: int, size: int, allgather: Callable[[Any], list[Any]], is_one_node: bool, timeout: timedelta
+) -> Any:
     """The key-value store of rank 0; collective."""
-    size, is_one_node = world.Get_size(), _is_one_node(MPI, world)
     place: Any = None
     store: Any = None
-    if world.Get_rank() == 0:
+    if rank == 0:
         try:
             store = dist.TCPStore("localhost", 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
             place = (["127.0.0.1"] if is_one_node else addresses_of_this_node(), store.port)
         except Exception as error:
             place = str(error)
-    place = world.bcast(place, root=0)
+    place = allgather(place)[0]
     if isinstance(place, str):
         raise Error("rank 0 could not open the store of torch.distributed", "io", 0, place)
     addresses, port = place
     # Collective: a rank that cannot reach the store must not leave the others waiting in it.
     host = None if store is not None else reachable(addresses, port, min(timeout.total_seconds(), _CONNECT_S))
-    unreached = [rank for rank, found in enumerate(world.allgather(host is not None)) if rank > 0 and not found]
+    unreached = [rank for rank, found in enumerate(allgather(host is not None)) if rank > 0 and not found]
     if unreached:
         raise Error(
             f"rank {unreached[0]} cannot connect to the store of torch.distributed on rank 0, at port {port} of "

@@ -204,6 +204,39 @@ TEST(TaskRunner, CombinesInTheOrderOfTheSources) {
   EXPECT_EQ(a, sum);
 }
 
+// The sum may be built in a target. Sources and targets in all combinations of own memory and memory that only the
+// kernel reaches, and targets that are sources.
+TEST(TaskRunner, CombinesWhereverTheTargetsAre) {
+  constexpr std::size_t kElements = 40'000;  // several blocks
+  constexpr std::size_t kRanks = 3;
+  const Arithmetic arithmetic{.dtype = DType::float32, .op = ReduceOp::sum};
+  for (const std::size_t sources_of : {2u, 3u})
+    for (unsigned far = 0; far < 1u << kRanks; ++far)
+      for (unsigned in_place = 0; in_place < 1u << kRanks; ++in_place) {
+        std::vector<std::vector<float>> inputs(kRanks), outputs(kRanks, std::vector<float>(kElements, -1.0F));
+        for (std::size_t rank = 0; rank < kRanks; ++rank)
+          for (std::size_t i = 0; i < kElements; ++i)
+            inputs[rank].push_back(rank == 2 ? static_cast<float>(i) : rank == 1 ? -1e8F : 1e8F);
+        std::vector<float> expected;
+        for (std::size_t i = 0; i < kElements; ++i)
+          expected.push_back(sources_of == 2 ? inputs[0][i] + inputs[1][i]
+                                             : inputs[0][i] + (inputs[1][i] + inputs[2][i]));
+        const auto place = [&](std::vector<float>& values, std::size_t rank) {
+          return Place{(far >> rank & 1) != 0 ? ::getpid() : 0, reinterpret_cast<std::uint64_t>(values.data()),
+                       static_cast<std::int32_t>(rank)};
+        };
+        std::vector<Place> sources, targets;
+        for (std::size_t rank = 0; rank < sources_of; ++rank) {
+          sources.push_back(place(inputs[rank], rank));
+          targets.push_back(place((in_place >> rank & 1) != 0 ? inputs[rank] : outputs[rank], rank));
+        }
+        ASSERT_EQ(run_task(arithmetic, sources, targets, kElements * sizeof(float)).error, 0);
+        for (std::size_t rank = 0; rank < sources_of; ++rank)
+          EXPECT_EQ((in_place >> rank & 1) != 0 ? inputs[rank] : outputs[rank], expected)
+              << "rank " << rank << " of " << sources_of << ", far " << far << ", in place " << in_place;
+      }
+}
+
 TEST(TaskRunner, ReportsWhoseMemoryIsGone) {
   std::vector<float> here(4);
   const Place own{0, reinterpret_cast<std::uint64_t>(here.data()), 3};
