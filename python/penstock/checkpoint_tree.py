@@ -60,6 +60,9 @@ _registered: dict[type, _Registration] = {}
 def register_node(kind: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any], Any]) -> None:
     """Teach checkpoints a type of tree node.
 
+    Call it on all ranks, both in the program that saves and in the one that restores. A second call for a type replaces
+    the first.
+
     Parameters
     ----------
     kind : type
@@ -68,9 +71,6 @@ def register_node(kind: type, flatten: Callable[[Any], Any], unflatten: Callable
         ``flatten(node)`` returns a tree that a checkpoint can hold, such as a dictionary of arrays.
     unflatten : callable
         ``unflatten(tree)`` returns the node again.
-
-    Call it on all ranks, both in the program that saves and in the one that restores. A second call for a type replaces
-    the first.
     """
     if not isinstance(kind, type):
         raise Error(f"register_node: kind is {kind!r}; expected a class")

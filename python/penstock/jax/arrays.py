@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 #: By size in bytes. Arrays are only moved, so elements without arithmetic (8-bit floats) travel as such bits.
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+_MOST_LAYOUTS = 256
+_ALIGNMENT = 64
 
 
 def _process_of(device: Any) -> int:
@@ -115,17 +119,17 @@ def iredistribute(array: jax.Array, sharding: Sharding, comm: Comm | Communicato
 
     def prepare() -> tuple[DistArray[Any], DistArray[Any], Callable[[], jax.Array]]:
         _check_ranks(core.rank, core.size)
-        given, held = _checked(array)
+        given, held = _checked(array, core.size)
         if not isinstance(sharding, Sharding):
             raise Error(f"redistribute: the sharding is a {type(sharding).__name__}; expected a jax.sharding.Sharding")
         _check_devices(sharding)
-        wanted, on_devices = _boxes(array.shape, sharding, _process_of)
+        layout, wanted, on_devices = _placed(array.shape, sharding, core.size)
         kind = _BITS[array.dtype.itemsize]
         mine = wanted.get(core.rank, [])
-        received = {box: np.empty(box.shape, array.dtype) for box in mine}
-        source = DistArray(layout_of_boxes(array.shape, held, core.size), given, core.rank, kind)
+        received = {box: _aligned(box.shape, array.dtype) for box in mine}
+        source = DistArray(held, given, core.rank, kind)
         parts = parts_of(mine, [_bits(received[box]) for box in mine])
-        target = DistArray(layout_of_boxes(array.shape, wanted, core.size), parts, core.rank, kind)
+        target = DistArray(layout, parts, core.rank, kind)
 
         def finish() -> jax.Array:
             shards = [
@@ -163,8 +167,8 @@ def _check_devices(sharding: Sharding) -> None:
         )
 
 
-def _checked(array: object) -> tuple[list[NDArray[Any]], dict[int, list[Box]]]:
-    """This process's memory of an array for each of its boxes, and the boxes of all processes."""
+def _checked(array: object, ranks: int) -> tuple[list[NDArray[Any]], Layout]:
+    """This process's memory of an array for each of its boxes, and the layout of the array."""
     if not isinstance(array, jax.Array):
         raise Error(f"redistribute: the array is a {type(array).__name__}; expected a jax.Array")
     if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
@@ -174,10 +178,27 @@ def _checked(array: object) -> tuple[list[NDArray[Any]], dict[int, list[Box]]]:
     if array.is_deleted():
         raise Error("redistribute: the array has been deleted or donated")
     _check_devices(array.sharding)
-    boxes, _ = _boxes(array.shape, array.sharding, _process_of)
+    layout, boxes, _ = _placed(array.shape, array.sharding, ranks)
     local = {_box(shard.index, array.shape): shard.data for shard in array.addressable_shards}
     mine = boxes.get(jax.process_index(), [])
-    return parts_of(mine, [_bits(np.asarray(local[box])) for box in mine]), boxes
+    return parts_of(mine, [_bits(np.asarray(local[box])) for box in mine]), layout
+
+
+@functools.lru_cache(maxsize=_MOST_LAYOUTS)
+def _placed(
+    shape: tuple[int, ...], sharding: Sharding, ranks: int
+) -> tuple[Layout, dict[int, list[Box]], list[tuple[Any, Box]]]:
+    """The layout over processes, each process's boxes, and the box of each device."""
+    boxes, on_devices = _boxes(shape, sharding, _process_of)
+    return layout_of_boxes(shape, boxes, ranks), boxes, on_devices
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Memory that XLA takes over. What NumPy aligns as it likes, device_put copies."""
+    size_bytes = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size_bytes + _ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNMENT
+    return memory[begin : begin + size_bytes].view(dtype).reshape(shape)
 
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:
