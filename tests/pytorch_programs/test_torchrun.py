@@ -232,3 +232,29 @@ def test_a_rank_that_dies_while_the_group_is_made_leaves_nothing_behind(run: Run
     done = run(PYTHON, "-m", "torch.distributed.run", *launcher, script)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.glob("1 *")} == {f"1 {rank} of {RANKS}" for rank in range(RANKS)}
+
+
+def test_jobs_of_other_sizes_follow_at_one_endpoint(run: Run, tmp_path: Path) -> None:
+    """The store of the rendezvous lives on; a rank of the first job dies."""
+    script = program(
+        tmp_path / "program.py",
+        RESTARTED + f"open({str(tmp_path)!r} + f'/{{sys.argv[1]}} {{rank}} of {{size}}', 'w').close()\n"
+        "dist.barrier()\n"
+        "if sys.argv[1] == '0' and rank == 1:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "dist.destroy_process_group()\n",
+    )
+    holder = program(
+        tmp_path / "holder.py",
+        "import subprocess\n"
+        "store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)\n"
+        "for number, ranks in enumerate((3, 2, 3)):\n"
+        "    job = [sys.executable, '-m', 'torch.distributed.run', '--nnodes', '1', '--nproc-per-node', str(ranks),\n"
+        "           '--rdzv-backend', 'c10d', '--rdzv-id', str(number), '--rdzv-conf', 'is_host=0',\n"
+        "           '--rdzv-endpoint', f'127.0.0.1:{store.port}', sys.argv[1], str(number)]\n"
+        "    assert (subprocess.run(job).returncode != 0) == (number == 0)\n",
+    )
+    done = run(PYTHON, holder, script)
+    assert done.returncode == 0, done.stderr
+    expected = {f"{number} {rank} of {ranks}" for number, ranks in enumerate((3, 2, 3)) for rank in range(ranks)}
+    assert {path.name for path in tmp_path.glob("* of *")} == expected
