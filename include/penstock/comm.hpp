@@ -60,6 +60,11 @@ class PENSTOCK_API Request {
   std::shared_ptr<Run> run_;
 };
 
+/// From now on the calling thread sleeps in Request::wait() as long as progress threads can do what is to be done. For
+/// a thread that waits on behalf of others, beside a computation: a waiting thread otherwise takes part in the
+/// operation, on its own core.
+PENSTOCK_API void sleep_in_waits() noexcept;
+
 /// An operation that another library runs, such as a collective of MPI: see Comm::start_external. The communicator
 /// calls its members one at a time, and destroys it when it is complete or never starts.
 class PENSTOCK_API ExternalOperation {

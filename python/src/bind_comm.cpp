@@ -465,6 +465,7 @@ void bind_comm(nb::module_& module) {
   module.attr("REDUCE_OPS") = ops;
 
   module.def("dtype_bytes", [](const std::string& name) { return size_bytes(dtype_from_name(name)); });
+  module.def("sleep_in_waits", &sleep_in_waits);
   module.def("comm_from_address", &python::comm_from_address, nb::rv_policy::take_ownership, nb::arg("function"),
              nb::arg("mpi_comm"), nb::arg("progress_cores"));
 }

@@ -9,6 +9,7 @@
 
 #include "comm/machine.hpp"
 #include "comm/state.hpp"
+#include "engine/progress.hpp"
 #include "penstock/error.hpp"
 #include "penstock/tuning.hpp"
 
@@ -49,6 +50,8 @@ Request::Run::~Run() {
 bool Request::test() { return run_ == nullptr || run_->test(); }
 
 bool Request::done() const noexcept { return run_ == nullptr || run_->started.run == nullptr || run_->started.done(); }
+
+void sleep_in_waits() noexcept { engine::Progress::sleep_in_waits(); }
 
 void Request::wait() {
   if (run_ != nullptr) run_->wait();

@@ -103,6 +103,7 @@ void Core::finish_if_over(Operation& operation) {
   operation.scratch = operation.shared = nullptr;
   operations.finish(operation);
   own_bell.ring();
+  own_asleep_bell.ring();
   end(operation);
   operations.advance();
 }
@@ -116,8 +117,7 @@ bool Core::run_work(std::unique_lock<std::mutex>& lock, Lane lane) {
   if (!run_unlocked(*work.operation, lock, [&] { result = work.worker->run(work); })) return true;
   work.worker->finish(work, result);
   drain();
-  // A thread that sleeps in wait() must wake to run the application lane.
-  if (caller == Caller::progress_thread && has_work(Lane::application)) own_bell.ring();
+  if (caller == Caller::progress_thread && has_work(Lane::application)) ring_application();
   return true;
 }
 

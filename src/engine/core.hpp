@@ -73,6 +73,11 @@ class Core {
   void add_work(Lane lane, const Work& work) { work_[static_cast<std::size_t>(lane)].push(work); }
   bool has_work(Lane lane) const { return !work_[static_cast<std::size_t>(lane)].empty(); }
   bool run_work(std::unique_lock<std::mutex>& lock, Lane lane);
+  /// Wakes threads that sleep in wait() to run the application lane.
+  void ring_application() noexcept {
+    own_bell.ring();
+    own_asleep_bell.ring();
+  }
   /// Runs the function without the lock. If it throws, the operation fails. Returns false if the operation has failed.
   template <typename Function>
   bool run_unlocked(Operation& operation, std::unique_lock<std::mutex>& lock, Function function) {
@@ -123,6 +128,7 @@ class Core {
   OperationTable operations;
   FailureDetector detector;
   Doorbell& own_bell;
+  Doorbell own_asleep_bell;  ///< see Pollable::asleep_bell
 
  protected:
   ~Core() = default;

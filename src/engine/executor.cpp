@@ -270,7 +270,7 @@ bool Executor::progress(Caller by) noexcept {
   caller = by;
   const bool moved = guarded([&] {
     bool any_moved = poll();
-    if (by == Caller::progress_thread && has_work(Lane::application)) own_bell.ring();
+    if (by == Caller::progress_thread && has_work(Lane::application)) ring_application();
     any_moved |= run_work(lock, Lane::progress);
     if (by == Caller::application) any_moved |= run_work(lock, Lane::application);
     if (has<SharedTasks>()) any_moved |= the<SharedTasks>().run(lock);
@@ -299,6 +299,17 @@ bool Executor::can_sleep(Caller by) noexcept {
 bool Executor::needs_polling(Caller by) noexcept {
   const std::lock_guard lock(mutex_);
   return any([&](const auto& mechanism) { return mechanism.needs_polling(by); });
+}
+
+bool Executor::threads_suffice() noexcept {
+  if (!wants_thread || (has_remote && !transport->any_thread())) return false;
+  const std::lock_guard lock(mutex_);
+  if (has_work(Lane::application)) return false;
+  for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence)
+    if (const Operation* const each = operations.find(sequence);
+        each != nullptr && each->call.plan && !each->is_finished() && each->call.plan->application_levels > 0)
+      return false;
+  return true;
 }
 
 void Executor::poke() noexcept {

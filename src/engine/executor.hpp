@@ -33,6 +33,8 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   void check_peers(Caller by) noexcept override;
   void poke() noexcept override;
   Doorbell& bell() noexcept override { return own_bell; }
+  bool threads_suffice() noexcept override;
+  Doorbell& asleep_bell() noexcept override { return own_asleep_bell; }
 
   /// The caller's Run is destroyed after the operation has finished. Never waits for the lock: the thread that holds it
   /// may be running a Python reduction inside MPI, which waits for the interpreter lock that the caller holds.

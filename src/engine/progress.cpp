@@ -24,6 +24,8 @@ constexpr std::uint32_t kBusyRounds = 256;  // rounds of progress between two re
 
 std::atomic<bool> forked{false};
 
+thread_local bool sleeps_in_waits = false;
+
 std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1); }
 
 Awaited awaited_of(const Pollable& pollable) {
@@ -204,7 +206,22 @@ void Progress::drive(Pollable& home) noexcept {
   release(acquired);
 }
 
+void Progress::sleep_in_waits() noexcept { sleeps_in_waits = true; }
+
+void Progress::wait_asleep(Pollable& home, const std::atomic<bool>& finished) noexcept {
+  Doorbell& bell = home.asleep_bell();
+  bool suffices = true;
+  while (suffices && !finished.load(std::memory_order_acquire)) {
+    bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const Listening listening{&bell, bell.word.load(std::memory_order_seq_cst)};
+    suffices = home.threads_suffice();
+    if (suffices && !finished.load(std::memory_order_seq_cst)) sleep_on({&listening, 1}, kLongestSleep);
+    bell.sleepers.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
 void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexcept {
+  if (sleeps_in_waits) wait_asleep(home, finished);
   if (finished.load(std::memory_order_acquire)) return;
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
   thread_local std::vector<Pollable*> acquired;

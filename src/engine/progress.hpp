@@ -33,6 +33,11 @@ class Pollable {
   /// Application threads that find nothing to do call it, see Transport::poke.
   virtual void poke() noexcept = 0;
   virtual Doorbell& bell() noexcept = 0;
+  /// Whether progress threads can do all that is to be done.
+  virtual bool threads_suffice() noexcept { return false; }
+  /// For threads that leave it to progress threads: rings when an operation has finished, and when threads_suffice()
+  /// has become false. Peers do not ring it, so it wakes nobody for nothing.
+  virtual Doorbell& asleep_bell() noexcept { return bell(); }
 
   std::atomic<bool> active{false};  ///< something is in flight
   /// Only long messages are in flight: how long they need no poll, as measured. More polls would take time from threads
@@ -90,6 +95,10 @@ class Progress {
   /// Drives `home`, and all active pollables that no other thread drives, until `finished`.
   void wait_for(Pollable& home, const std::atomic<bool>& finished) noexcept;
 
+  /// From now on the calling thread sleeps in wait_for() as long as progress threads can do what is to be done: it runs
+  /// beside a computation, which may have the same core.
+  static void sleep_in_waits() noexcept;
+
   /// Whether something is in flight that no progress thread drives.
   bool has_unpolled();
 
@@ -99,6 +108,8 @@ class Progress {
  private:
   Progress();
   void thread_loop(const std::atomic<bool>& stop) noexcept;
+  /// Returns when `finished`, or if progress threads need this one.
+  static void wait_asleep(Pollable& home, const std::atomic<bool>& finished) noexcept;
   /// Fills `acquired` with the active pollables that the caller drives besides `home`, and counts it in their `users`
   /// until release().
   void acquire(std::vector<Pollable*>& acquired, Caller caller, const Pollable* home);

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch.distributed import Work as _TorchWork
 
+from penstock import _penstock
 from penstock.error import Error
 
 
@@ -218,6 +219,7 @@ class _Completer:
             thread.join(patience_s)
 
     def _run(self) -> None:
+        _penstock.sleep_in_waits()  # the computation may have this thread's core
         while (work := self._works.get()) is not None:
             work.complete()
             del work  # not while nothing is there to do

@@ -8,9 +8,13 @@
 #include <barrier>
 #include <chrono>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "engine/progress.hpp"
+#include "kernels/arithmetic.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "workers.hpp"
@@ -52,6 +56,40 @@ TEST_P(ProgressThread, LeavesTheApplicationLaneToTheApplication) {
     EXPECT_FALSE(run->done());
     looked.arrive_and_wait();
     run->wait();
+    EXPECT_EQ(out[99999], 2u);
+  });
+}
+
+// As the thread that completes futures of PyTorch: what it did would take time from a computation.
+TEST_P(ProgressThread, DoesTheWorkOfThreadsThatSleepInWaits) {
+  run_ranks(threaded(GetParam()), [](Engine& engine, int rank) {
+    Progress::sleep_in_waits();  // this rank's thread
+    const std::thread::id waiting = std::this_thread::get_id();
+    std::atomic<int> here{0}, elsewhere{0};
+    const auto combine = [&](ConstBytes from, Bytes to) {
+      ++(std::this_thread::get_id() == waiting ? here : elsewhere);
+      kernels::reduce(kAddUint32, from, to);
+    };
+    Arithmetic arithmetic = kAddUint32;
+    arithmetic.user = std::make_shared<const UserOp>(UserOp{combine, 4});
+    constexpr int kOperations = 20;
+    std::vector<std::uint32_t> in(100000, 1);
+    std::vector<std::uint32_t> out(100000);
+    const auto plan = allreduce_plan(rank, 2, 400000);
+    for (int i = 0; i < kOperations; ++i) engine.start(plan, {bytes_of(in), bytes_of(out)}, arithmetic, 0)->wait();
+    EXPECT_EQ(out[99999], 2u);
+    EXPECT_EQ(here, 0);
+    if (rank == 0) EXPECT_GE(elsewhere, kOperations);  // the others only move data
+  });
+}
+
+TEST_P(ProgressThread, WakesThreadsThatSleepInWaitsForTheApplicationLane) {
+  run_ranks(threaded(GetParam()), [](Engine& engine, int rank) {
+    Progress::sleep_in_waits();
+    std::vector<std::uint32_t> in(100000, 1);
+    std::vector<std::uint32_t> out(100000);
+    const auto plan = allreduce_plan(rank, 2, 400000, Lane::application);
+    for (int i = 0; i < 20; ++i) engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 0)->wait();
     EXPECT_EQ(out[99999], 2u);
   });
 }
