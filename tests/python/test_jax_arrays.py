@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,9 @@ def refused(said, function, *arguments, **keywords):
 def program(
     tmp_path: Path, text: str, *arguments: str, devices: int, begin: tuple[str, ...] = ()
 ) -> subprocess.Popen[str]:
-    path = tmp_path / "program.py"
-    path.write_text(BEGIN + text)
+    path = tmp_path / f"program-{zlib.crc32(text.encode())}.py"
+    if not path.exists():  # another process may be reading it
+        path.write_text(BEGIN + text)
     return subprocess.Popen(
         [*begin, sys.executable, str(path), *arguments],
         env={

@@ -185,3 +185,76 @@ def test_ucx_can_be_chosen_under_mpiexec(run: Run, tmp_path: Path) -> None:
     )
     done = run(PYTHON, script, ranks=2)
     assert done.returncode == 0, done.stderr
+
+
+#: Each rank's group of the attempt, and a sum over it; the ranks' numbers and that of the attempt are written to a file.
+RESTARTED = (
+    "dist.init_process_group('penstock', timeout=timedelta(seconds=300))\n"
+    "rank, size, attempt = dist.get_rank(), dist.get_world_size(), int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+    "for _ in range(3):\n"
+    "    tensor = torch.tensor([float(rank)])\n"
+    "    dist.all_reduce(tensor)\n"
+    "    assert tensor.item() == size * (size - 1) / 2, tensor\n"
+    "pair = dist.new_group([0, size - 1])\n"
+    "if rank in (0, size - 1):\n"
+    "    dist.barrier(pair)\n"
+)
+
+
+def test_a_group_is_made_again_after_a_rank_was_killed(run: Run, tmp_path: Path) -> None:
+    """torchrun starts all ranks again, with the same store: old addresses in it lead nowhere."""
+    script = program(
+        tmp_path / "program.py",
+        RESTARTED + "if attempt < 2 and rank == attempt:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "dist.barrier()\n"  # fails in the first two attempts
+        f"open({str(tmp_path)!r} + f'/{{attempt}} {{rank}} of {{size}}', 'w').close()\n"
+        "dist.destroy_process_group()\n",
+    )
+    launcher = ("--standalone", "--nproc-per-node", RANKS, "--max-restarts", 2)
+    done = run(PYTHON, "-m", "torch.distributed.run", *launcher, script)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.glob("* of *")} == {f"2 {rank} of {RANKS}" for rank in range(RANKS)}
+
+
+def test_a_rank_that_dies_while_the_group_is_made_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
+    """Its arrival is in the store, and its address."""
+    script = program(
+        tmp_path / "program.py",
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.environ['RANK'] == '1':\n"
+        "    from penstock import rendezvous\n"
+        "    rendezvous._await_start = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        + RESTARTED
+        + f"open({str(tmp_path)!r} + f'/{{attempt}} {{rank}} of {{size}}', 'w').close()\n"
+        "dist.destroy_process_group()\n",
+    )
+    launcher = ("--standalone", "--nproc-per-node", RANKS, "--max-restarts", 1)
+    done = run(PYTHON, "-m", "torch.distributed.run", *launcher, script)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.glob("1 *")} == {f"1 {rank} of {RANKS}" for rank in range(RANKS)}
+
+
+def test_jobs_of_other_sizes_follow_at_one_endpoint(run: Run, tmp_path: Path) -> None:
+    """The store of the rendezvous lives on; a rank of the first job dies."""
+    script = program(
+        tmp_path / "program.py",
+        RESTARTED + f"open({str(tmp_path)!r} + f'/{{sys.argv[1]}} {{rank}} of {{size}}', 'w').close()\n"
+        "dist.barrier()\n"
+        "if sys.argv[1] == '0' and rank == 1:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "dist.destroy_process_group()\n",
+    )
+    holder = program(
+        tmp_path / "holder.py",
+        "import subprocess\n"
+        "store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)\n"
+        "for number, ranks in enumerate((3, 2, 3)):\n"
+        "    job = [sys.executable, '-m', 'torch.distributed.run', '--nnodes', '1', '--nproc-per-node', str(ranks),\n"
+        "           '--rdzv-backend', 'c10d', '--rdzv-id', str(number), '--rdzv-conf', 'is_host=0',\n"
+        "           '--rdzv-endpoint', f'127.0.0.1:{store.port}', sys.argv[1], str(number)]\n"
+        "    assert (subprocess.run(job).returncode != 0) == (number == 0)\n",
+    )
+    done = run(PYTHON, holder, script)
+    assert done.returncode == 0, done.stderr
+    expected = {f"{number} {rank} of {ranks}" for number, ranks in enumerate((3, 2, 3)) for rank in range(ranks)}
+    assert {path.name for path in tmp_path.glob("* of *")} == expected
