@@ -36,6 +36,8 @@ Registry& registry() {
 /// Changes whenever a communicator is forgotten, since MPI may give its handle to another.
 std::atomic<std::uint64_t> generation{1};
 
+std::atomic<bool> finalizes{false};
+
 /// 1 if all ranks of MPI_COMM_WORLD are on one node.
 int job_on_one_node = 0;
 
@@ -86,6 +88,8 @@ std::unique_ptr<Communicator> describe(MPI_Comm comm) {
     made->why_native = "an inter-communicator";
   else if (made->ranks == 1)
     made->why_native = "one rank";
+  else if (finalizes.load(std::memory_order_relaxed))
+    made->why_native = "MPI_Finalize has begun";
   return made;
 }
 
@@ -168,6 +172,7 @@ void prepare(Communicator& on) {
 }
 
 void forget_all() {
+  finalizes.store(true, std::memory_order_relaxed);
   Registry& all = registry();
   std::vector<std::pair<std::uint64_t, MPI_Comm>> in_order;
   {

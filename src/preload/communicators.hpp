@@ -65,7 +65,8 @@ void prepare(Communicator& on);
 /// At the end of MPI_Init: finds out whether all ranks of the job are on one node. Collective.
 void begin_job();
 
-/// At MPI_Finalize: forgets all communicators, in the order in which this process met them.
+/// At MPI_Finalize: forgets all communicators, in the order in which this process met them. Collectives that the
+/// program still calls, as MPI deletes its attributes, are MPI's.
 void forget_all();
 
 }  // namespace penstock::preload

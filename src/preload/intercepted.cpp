@@ -65,6 +65,35 @@ int nonblocking(const Call& call, MPI_Request* request, Native native) {
   });
 }
 
+void end_job() {
+  forget_all();
+  write_report(settings().report);
+}
+
+extern "C" int penstock_preload_end_job(MPI_Comm, int, void*, void*) {
+  end_job();
+  return MPI_SUCCESS;
+}
+
+bool ends_with_attributes = false;
+
+/// MPI_Finalize first deletes the attributes of MPI_COMM_SELF, the one first that was set last. Those of the program
+/// may close files (HDF5's does), so the job ends with one that was set before.
+void end_job_with_attributes() {
+  int key = MPI_KEYVAL_INVALID;
+  if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, penstock_preload_end_job, &key, nullptr) != MPI_SUCCESS) return;
+  ends_with_attributes = PMPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr) == MPI_SUCCESS;
+  PMPI_Comm_free_keyval(&key);
+}
+
+int initialized(int result) {
+  sees_program = true;
+  if (result != MPI_SUCCESS) return result;
+  end_job_with_attributes();
+  if (settings().serves) begin_job();
+  return result;
+}
+
 }  // namespace
 }  // namespace penstock::preload
 
@@ -113,19 +142,13 @@ using penstock::preload::next;
 extern "C" PENSTOCK_API int MPI_Init(int* argc, char*** argv) {
   penstock::preload::lead_fortran_here();
   static auto* const native = next("MPI_Init", &PMPI_Init);
-  const int result = native(argc, argv);
-  penstock::preload::sees_program = true;
-  if (result == MPI_SUCCESS && penstock::preload::settings().serves) penstock::preload::begin_job();
-  return result;
+  return penstock::preload::initialized(native(argc, argv));
 }
 
 extern "C" PENSTOCK_API int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   penstock::preload::lead_fortran_here();
   static auto* const native = next("MPI_Init_thread", &PMPI_Init_thread);
-  const int result = native(argc, argv, required, provided);
-  penstock::preload::sees_program = true;
-  if (result == MPI_SUCCESS && penstock::preload::settings().serves) penstock::preload::begin_job();
-  return result;
+  return penstock::preload::initialized(native(argc, argv, required, provided));
 }
 
 extern "C" PENSTOCK_API int MPI_Finalize(void) {
@@ -133,6 +156,6 @@ extern "C" PENSTOCK_API int MPI_Finalize(void) {
   penstock::preload::sees_program = true;
   penstock::preload::forget_persistent();
   penstock::preload::forget_all();
-  penstock::preload::write_report(penstock::preload::settings().report);
+  if (!penstock::preload::ends_with_attributes) penstock::preload::end_job();
   return native();
 }

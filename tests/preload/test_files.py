@@ -112,3 +112,16 @@ def test_ranks_that_close_openings_of_their_own_at_once(tmp_path: Path) -> None:
     assert "closes: ok" in done.out
     numbers = [int.from_bytes(path.read_bytes()[4 * i : 4 * i + 4], "little") for i in range(3)]
     assert numbers == [87, 88, 89]
+
+
+@pytest.mark.parametrize("abi", MPIS)
+def test_what_happens_inside_finalize_is_reported(abi: str, tmp_path: Path) -> None:
+    path = tmp_path / "field.dat"
+    report = tmp_path / "report.json"
+    done = preloaded(abi, 3, report, program(abi, "closes_late"), path, PENSTOCK_FILES="*.dat")
+    assert done.status == 0, done.err
+    assert "closes_late: ok" in done.out
+    (row,) = files_of(done)
+    assert (row["stored"], row["written_bytes"], row["versions"]) == (True, 12, 1)
+    assert done.native("allreduce") == {"MPI_Finalize has begun": 1}
+    assert done.served("barrier") == 1
