@@ -100,7 +100,8 @@ def test_a_program_may_end_without_destroying_groups(run: Run, tmp_path: Path) -
         "print('done')\n",
     )
     done = run(PYTHON, script, ranks=2)
-    assert (done.returncode, done.stdout.split()) == (0, ["done", "done"]), done.stderr
+    # The launcher may put what the ranks print into one line.
+    assert (done.returncode, done.stdout.count("done")) == (0, 2), done.stderr
 
 
 def test_groups_can_be_made_again(run: Run, tmp_path: Path) -> None:
