@@ -10,6 +10,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from server_thread import ServerThread
+
 #: What happens to a request for an object: "" (it is answered), "slow_down" (503), "internal" (500), "cut" (half of the body),
 #: "reset" (it gets lost) or "lost" (its answer does). The arguments are its key and how many such requests came before.
 Fault = Callable[[str, int], str]
@@ -17,7 +19,7 @@ _HUNG_S = 120  #: Longer than any request that goes on takes.
 _STATUS = {"slow_down": (503, "SlowDown"), "internal": (500, "InternalError")}
 
 
-class FaultyProxy:
+class FaultyProxy(ServerThread):
     """Use it as a context. Set what is public at any time."""
 
     def __init__(self, upstream: str) -> None:
@@ -108,9 +110,7 @@ class FaultyProxy:
             def handle_error(self, request: object, client_address: object) -> None:
                 pass  # a client that has gone
 
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        super().__init__(Server(("127.0.0.1", 0), Handler))
 
     def reset(self) -> None:
         """Answers everything at once again, and counts from 0."""
@@ -127,15 +127,6 @@ class FaultyProxy:
 
     def uncounted(self) -> _Read:
         return _Read(self, None)
-
-    def __enter__(self) -> FaultyProxy:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 class _Read:

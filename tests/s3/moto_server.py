@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from server_thread import ServerThread
 
-class MotoServer:
+
+class MotoServer(ServerThread):
     """Use it as a context.
 
     Of several writes with If-None-Match one is to succeed, but moto looks for the object before it writes, so that here
@@ -33,15 +35,4 @@ class MotoServer:
             def log_request(self, *_: object) -> None:
                 pass
 
-        self._server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    def __enter__(self) -> MotoServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(make_server("127.0.0.1", 0, application, threaded=True, request_handler=Handler))
