@@ -201,6 +201,21 @@ RESTARTED = (
 )
 
 
+def arrival(folder: Path) -> str:
+    """The end of such a program: a file says that this rank has come so far."""
+    return f"open({str(folder)!r} + f'/{{attempt}} {{rank}} of {{size}}', 'w').close()\ndist.destroy_process_group()\n"
+
+
+def succeeds_after(run: Run, script: Path, restarts: int) -> None:
+    """All ranks arrive in the last attempt, and none does before."""
+    launcher = ("--standalone", "--nproc-per-node", RANKS, "--max-restarts", restarts)
+    done = run(PYTHON, "-m", "torch.distributed.run", *launcher, script)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in script.parent.glob("* of *")} == {
+        f"{restarts} {rank} of {RANKS}" for rank in range(RANKS)
+    }
+
+
 def test_a_group_is_made_again_after_a_rank_was_killed(run: Run, tmp_path: Path) -> None:
     """torchrun starts all ranks again, with the same store: old addresses in it lead nowhere."""
     script = program(
@@ -208,13 +223,9 @@ def test_a_group_is_made_again_after_a_rank_was_killed(run: Run, tmp_path: Path)
         RESTARTED + "if attempt < 2 and rank == attempt:\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "dist.barrier()\n"  # fails in the first two attempts
-        f"open({str(tmp_path)!r} + f'/{{attempt}} {{rank}} of {{size}}', 'w').close()\n"
-        "dist.destroy_process_group()\n",
+         + arrival(tmp_path),
     )
-    launcher = ("--standalone", "--nproc-per-node", RANKS, "--max-restarts", 2)
-    done = run(PYTHON, "-m", "torch.distributed.run", *launcher, script)
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.glob("* of *")} == {f"2 {rank} of {RANKS}" for rank in range(RANKS)}
+    succeeds_after(run, script, restarts=2)
 
 
 def test_a_rank_that_dies_while_the_group_is_made_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
@@ -228,10 +239,7 @@ def test_a_rank_that_dies_while_the_group_is_made_leaves_nothing_behind(run: Run
         + f"open({str(tmp_path)!r} + f'/{{attempt}} {{rank}} of {{size}}', 'w').close()\n"
         "dist.destroy_process_group()\n",
     )
-    launcher = ("--standalone", "--nproc-per-node", RANKS, "--max-restarts", 1)
-    done = run(PYTHON, "-m", "torch.distributed.run", *launcher, script)
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.glob("1 *")} == {f"1 {rank} of {RANKS}" for rank in range(RANKS)}
+    succeeds_after(run, script, restarts=1)
 
 
 def test_jobs_of_other_sizes_follow_at_one_endpoint(run: Run, tmp_path: Path) -> None:
