@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from python.reserved_address import reserved_address
+from penstock.bench.jax import reserved_address
 
 if importlib.util.find_spec("jax") is None:
     pytest.skip("needs JAX", allow_module_level=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.bench import runner
@@ -45,11 +47,23 @@ def programs(mpi: Installation) -> list[Program]:
     return [] if missing(mpi) else [Program("jax", job="in turns"), Program("penstock", ("jax",), job="in turns")]
 
 
+@contextmanager
+def reserved_address(host: str = "127.0.0.1") -> Iterator[str]:
+    """Hold a free port for JAX's coordinator on this host. gRPC, in which it listens, sets SO_REUSEPORT, so it alone can bind
+    the port, too."""
+    has_ipv6 = socket.has_dualstack_ipv6()
+    with socket.socket(socket.AF_INET6 if has_ipv6 else socket.AF_INET) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if has_ipv6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        held.bind(("", 0))
+        yield f"{host}:{held.getsockname()[1]}"
+
+
 def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
     """Measure all peers of one job."""
     import atexit
     import os
-    import socket
 
     from mpi4py import MPI
 
@@ -58,10 +72,8 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
 
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_cpu_collectives_implementation", parameters["implementation"])
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        address = world.bcast(f"{socket.gethostbyname(socket.gethostname())}:{probe.getsockname()[1]}")
-    jax.distributed.initialize(address, world.size, world.rank)
+    with reserved_address(socket.gethostbyname(socket.gethostname())) as mine:
+        jax.distributed.initialize(world.bcast(mine), world.size, world.rank)
 
     import penstock as ps
     from penstock.bench.worker import times_of
