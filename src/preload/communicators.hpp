@@ -23,8 +23,8 @@ struct Tally {
   std::uint64_t native = 0;
   std::uint64_t served_bytes = 0;
   std::uint64_t native_bytes = 0;
-  std::uint64_t served_ns = 0;
-  std::uint64_t native_ns = 0;
+  std::uint64_t served_ticks = 0;  ///< of ticks()
+  std::uint64_t native_ticks = 0;
   std::uint64_t verified = 0;
   std::uint64_t differed = 0;
   const char* reason = nullptr;  ///< why calls were native; the last one

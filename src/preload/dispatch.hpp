@@ -19,19 +19,19 @@ namespace penstock::preload {
 /// Measures a call, if there is to be a report.
 class Timer {
  public:
-  explicit Timer(std::uint64_t& total_ns) : total_ns_(settings().times ? &total_ns : nullptr) {
-    if (total_ns_ != nullptr) begin_ = ticks();
+  explicit Timer(std::uint64_t& total_ticks) : total_ticks_(settings().times ? &total_ticks : nullptr) {
+    if (total_ticks_ != nullptr) begin_ = ticks();
   }
   ~Timer() {
-    if (total_ns_ == nullptr) return;
+    if (total_ticks_ == nullptr) return;
     const std::uint64_t end = ticks();  // counters of two cores may differ
-    if (end > begin_) *total_ns_ += static_cast<std::uint64_t>(static_cast<double>(end - begin_) * ns_per_tick());
+    if (end > begin_) *total_ticks_ += end - begin_;
   }
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
  private:
-  std::uint64_t* total_ns_;
+  std::uint64_t* total_ticks_;
   std::uint64_t begin_ = 0;
 };
 
@@ -48,7 +48,7 @@ int run_native(Communicator& on, const Call& call, Form form, const char* reason
   ++tally.native;
   tally.reason = reason;
   if (settings().times) tally.native_bytes += payload_bytes(call, on.members());
-  const Timer timer(tally.native_ns);
+  const Timer timer(tally.native_ticks);
   return native();
 }
 
@@ -58,7 +58,7 @@ int serve(Communicator& on, const Call& call, Form form, Action action) {
   Tally& tally = on.tally(call.kind, form);
   ++tally.served;
   if (settings().times) tally.served_bytes += payload_bytes(call, on.members());
-  const Timer timer(tally.served_ns);
+  const Timer timer(tally.served_ticks);
   try {
     return action();
   } catch (const std::exception& error) {

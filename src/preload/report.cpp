@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "preload/clock.hpp"
+
 namespace penstock::preload {
 namespace {
 
@@ -25,6 +27,8 @@ struct Key {
 struct Row {
   std::uint64_t communicators = 0;
   Tally sums{};
+  std::uint64_t served_ns = 0;
+  std::uint64_t native_ns = 0;
   std::string reason{};
 
   void add(const Row& other) {
@@ -33,8 +37,8 @@ struct Row {
     sums.native += other.sums.native;
     sums.served_bytes += other.sums.served_bytes;
     sums.native_bytes += other.sums.native_bytes;
-    sums.served_ns += other.sums.served_ns;
-    sums.native_ns += other.sums.native_ns;
+    served_ns += other.served_ns;
+    native_ns += other.native_ns;
     sums.verified += other.sums.verified;
     sums.differed += other.sums.differed;
     if (!other.reason.empty()) reason = other.reason;
@@ -87,6 +91,10 @@ std::string name_of(MPI_Comm comm) {
   return plain(std::move(name));
 }
 
+std::uint64_t ns_of(std::uint64_t ticks) {
+  return static_cast<std::uint64_t>(static_cast<double>(ticks) * ns_per_tick());
+}
+
 std::string operation_of(const Key& key) {
   const std::string small(name(static_cast<CollectiveKind>(key.kind)));
   switch (static_cast<Form>(key.form)) {
@@ -103,7 +111,7 @@ std::string to_text(const Rows& rows) {
     const Tally& sums = row.sums;
     out << key.name << '\t' << key.ranks << '\t' << key.kind << '\t' << key.form << '\t' << row.communicators << '\t'
         << sums.served << '\t' << sums.native << '\t' << sums.served_bytes << '\t' << sums.native_bytes << '\t'
-        << sums.served_ns << '\t' << sums.native_ns << '\t' << sums.verified << '\t' << sums.differed << '\t'
+        << row.served_ns << '\t' << row.native_ns << '\t' << sums.verified << '\t' << sums.differed << '\t'
         << row.reason << '\n';
   }
   return out.str();
@@ -118,7 +126,7 @@ void add_text(Rows& rows, const std::string& text) {
     std::istringstream fields(line.substr(key.name.size() + 1));
     Tally& sums = row.sums;
     fields >> key.ranks >> key.kind >> key.form >> row.communicators >> sums.served >> sums.native >>
-        sums.served_bytes >> sums.native_bytes >> sums.served_ns >> sums.native_ns >> sums.verified >> sums.differed;
+        sums.served_bytes >> sums.native_bytes >> row.served_ns >> row.native_ns >> sums.verified >> sums.differed;
     fields.get();
     std::getline(fields, row.reason);
     rows[key].add(row);
@@ -210,8 +218,8 @@ void print_table(const Rows& rows) {
     std::string name = key.name.empty() ? "(no name)" : key.name;
     if (row.communicators > 1) name += " x" + std::to_string(row.communicators);
     std::fprintf(stderr, "%-20s %5d %-22s %10" PRIu64 " %10.3f %10" PRIu64 " %10.3f  %s\n", name.c_str(), key.ranks,
-                 operation_of(key).c_str(), row.sums.served, static_cast<double>(row.sums.served_ns) * 1e-9,
-                 row.sums.native, static_cast<double>(row.sums.native_ns) * 1e-9, row.reason.c_str());
+                 operation_of(key).c_str(), row.sums.served, static_cast<double>(row.served_ns) * 1e-9, row.sums.native,
+                 static_cast<double>(row.native_ns) * 1e-9, row.reason.c_str());
   }
 }
 
@@ -224,9 +232,9 @@ void write_json(const Rows& rows, const FileRows& files, const std::string& path
     file << separator << "\n  {\"communicator\": \"" << key.name << "\", \"ranks\": " << key.ranks
          << ", \"communicators\": " << row.communicators << ", \"operation\": \"" << operation_of(key)
          << "\", \"served\": " << sums.served << ", \"served_bytes\": " << sums.served_bytes
-         << ", \"served_s\": " << static_cast<double>(sums.served_ns) * 1e-9 << ", \"native\": " << sums.native
+         << ", \"served_s\": " << static_cast<double>(row.served_ns) * 1e-9 << ", \"native\": " << sums.native
          << ", \"native_bytes\": " << sums.native_bytes
-         << ", \"native_s\": " << static_cast<double>(sums.native_ns) * 1e-9 << ", \"why_native\": \"" << row.reason
+         << ", \"native_s\": " << static_cast<double>(row.native_ns) * 1e-9 << ", \"why_native\": \"" << row.reason
          << "\", \"verified\": " << sums.verified << ", \"differed\": " << sums.differed << "}";
     separator = ",";
   }
@@ -253,7 +261,8 @@ void add_to_report(const Communicator& ended) {
       const Tally& sums = ended.tallies[kind][form];
       const Key key{name, ended.ranks, kind, form};
       if (ended.rank == 0 && sums.served + sums.native > 0)
-        rows[key] = {1, sums, sums.reason != nullptr ? sums.reason : ""};
+        rows[key] = {1, sums, ns_of(sums.served_ticks), ns_of(sums.native_ticks),
+                     sums.reason != nullptr ? sums.reason : ""};
       else if (sums.differed > 0)  // what this rank received; the calls are rank 0's
         rows[key].sums.differed = sums.differed;
     }
