@@ -187,7 +187,7 @@ CpuSet find_allowed_cpus(pid_t) {
 }
 
 /// Slurm's daemon of a step: the parent of the tasks that srun starts. It belongs to root, and may run on all CPUs of
-/// the node, whichever the step has.
+/// the node even if the step has fewer.
 bool is_slurm_daemon(pid_t process) { return content(proc(process, "comm")) == "slurmstepd\n"; }
 
 /// The CPUs of the step of Slurm that this process is a task of; empty if they cannot be told. Slurm tells their
