@@ -184,9 +184,9 @@ class PENSTOCK_API Checkpointer {
   /// The step of the newest complete checkpoint that this rank can see, which restore() tries first. Local.
   std::optional<std::uint64_t> latest() const;
 
-  /// Allocates and touches one staging buffer for saves of `local_bytes` on this rank, so that the first save is no
-  /// slower. Local.
-  void reserve(std::uint64_t local_bytes);
+  /// Allocates and touches so many of the staging buffers that no save holds, for saves of `local_bytes` on this rank:
+  /// the first save into such a buffer is then no slower. Local.
+  void reserve(std::uint64_t local_bytes, int buffers = 1);
 
   /// The flags that at least one rank has set: for decisions, such as when to save, that all ranks must make alike.
   /// Collective.

@@ -495,9 +495,12 @@ class Checkpointer:
         """Problems that failed no checkpoint, such as an old one that could not be removed. Local."""
         return self._native.warnings()
 
-    def reserve(self, local_nbytes: int) -> None:
-        """Allocate and touch memory for saves of ``local_nbytes`` on this rank, so that the first save is no slower. Local."""
-        self._native.reserve(local_nbytes)
+    def reserve(self, local_nbytes: int, buffers: int = 1) -> None:
+        """Allocate and touch memory for saves of ``local_nbytes`` on this rank, so that the first save is no slower. Local.
+
+        ``buffers``, at most ``staging_buffers``: with 2, a save that follows while the first is being written is no slower either.
+        """
+        self._native.reserve(local_nbytes, buffers)
 
     def report(self) -> str:
         """Tiers, memory and threads, one fact per line. Local."""

@@ -7,8 +7,10 @@ nothing.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import fnmatch
+import functools
 import math
 import sys
 from collections import OrderedDict
@@ -93,7 +95,7 @@ def _open(node: Any) -> _Node | None:
     cls = type(node)
     if cls in _registered:
         return _Node("registered", cls, [("", _registered[cls].flatten(node))])
-    if isinstance(node, (DistArray, Layout)):
+    if cls is np.ndarray or isinstance(node, (DistArray, Layout)):
         return None
     if dataclasses.is_dataclass(cls):
         return _Node("dataclass", cls, [(field.name, getattr(node, field.name)) for field in dataclasses.fields(cls)])
@@ -194,16 +196,31 @@ def _encode_array(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
     shape = array.shape
     if bits is None:  # elements of an odd size: strings, long doubles
         bits, dtype, shape = flat.view(np.uint8), "uint8", (flat.nbytes,)
-    arrays.append((path, dtype, Layout.whole(shape)._native, bits if rank == 0 else None))
+    arrays.append((path, dtype, _whole(shape), bits if rank == 0 else None))
     return {"array": [path, described, list(array.shape)]}
 
 
 def bits_of(flat: NDArray[Any]) -> tuple[NDArray[Any] | None, str]:
     """The elements as a type that is saved, and its name; None for sizes that none has."""
-    if flat.dtype.name in _NATIVE and flat.dtype.isnative:
-        return flat, flat.dtype.name
-    dtype = _BITS.get(flat.dtype.itemsize)
-    return (None, "") if dtype is None else (flat.view(dtype), dtype)
+    dtype, is_same = _bits_type(flat.dtype)
+    return (None, "") if not dtype else (flat if is_same else flat.view(dtype), dtype)
+
+
+# NumPy computes a type's name anew each time, which took most of the time that a tree of many small arrays did.
+@functools.lru_cache(maxsize=256)
+def _bits_type(dtype: np.dtype[Any]) -> tuple[str, bool]:
+    """The type that elements are saved as, empty if there is none, and whether it is their own."""
+    if dtype.name in _NATIVE and dtype.isnative:
+        return dtype.name, True
+    return _BITS.get(dtype.itemsize, ""), False
+
+
+@functools.lru_cache(maxsize=1024)
+def _whole(shape: tuple[int, ...]) -> _penstock.Layout:
+    return Layout.whole(shape)._native
+
+
+atexit.register(_whole.cache_clear)  # nanobind reports objects that outlive it
 
 
 def _described(dtype: np.dtype[Any], path: str) -> str:
@@ -213,6 +230,7 @@ def _described(dtype: np.dtype[Any], path: str) -> str:
     return dtype.str if is_numpys(dtype) else dtype.name
 
 
+@functools.lru_cache(maxsize=256)
 def is_numpys(dtype: np.dtype[Any]) -> bool:
     """Whether NumPy itself knows the type: not bfloat16 and float8, which ml_dtypes adds."""
     try:

@@ -315,10 +315,10 @@ void bind_checkpoint(nb::module_& module) {
       .def(
           "latest", [](const PyCheckpointer& self) { return self.get().latest(); }, released())
       .def("reserve",
-           [](const PyCheckpointer& self, std::uint64_t local_bytes) {
+           [](const PyCheckpointer& self, std::uint64_t local_bytes, int buffers) {
              Checkpointer& checkpointer = self.get();
              const nb::gil_scoped_release released;
-             checkpointer.reserve(local_bytes);
+             checkpointer.reserve(local_bytes, buffers);
            })
       .def("finish",
            [](const PyCheckpointer& self) {

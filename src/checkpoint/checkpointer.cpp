@@ -152,7 +152,7 @@ std::optional<std::uint64_t> Checkpointer::latest() const {
   return all.empty() ? std::nullopt : std::optional(all.back().step);
 }
 
-void Checkpointer::reserve(std::uint64_t local_bytes) { state_->saver->reserve(local_bytes); }
+void Checkpointer::reserve(std::uint64_t local_bytes, int buffers) { state_->saver->reserve(local_bytes, buffers); }
 
 std::uint64_t Checkpointer::any_of(std::uint64_t flags) {
   std::vector<std::uint64_t> all(static_cast<std::size_t>(state_->caller->size()));

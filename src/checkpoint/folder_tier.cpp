@@ -76,9 +76,15 @@ class FolderTier final : public Tier {
     const std::string key = data_key(version, rank);
     const auto begin = [&content] {
       const std::shared_ptr<ChunkStream> chunks = content.open({{0, content.digests.size()}});
-      return [&content, chunks, last = false]() mutable -> ConstBytes {
-        chunks->release();
-        if (const auto piece = chunks->next()) return piece->data;
+      return [&content, chunks, rest = ConstBytes(), last = false]() mutable -> ConstBytes {
+        content.give_way();
+        if (rest.empty()) {
+          chunks->release();
+          if (const auto piece = chunks->next()) rest = piece->data;
+        }
+        const ConstBytes part = rest.first(std::min<std::size_t>(rest.size(), StreamShape::kPieceBytes));
+        rest = rest.subspan(part.size());
+        if (!part.empty()) return part;
         return std::exchange(last, true) ? ConstBytes{} : std::as_bytes(std::span(content.digests));
       };
     };

@@ -142,7 +142,8 @@ void Saver::write_first_tier(Job& job, const std::string& what) {
   const trace::Span span(tiers_.fast ? "write fast" : "write slow", "checkpoint", job.staged.size());
   const bool in_blob = tiers_.slow->builds_on_base();
   put(*channels_.writer, tiers_.first(), job,
-      content_of(job.staged, options_.chunk_bytes, in_blob ? job.place_bytes : 0), what);
+      content_of(job.staged, options_.chunk_bytes, in_blob ? job.place_bytes : 0, [this] { copying_.give_way(); }),
+      what);
 }
 
 void Saver::drain(Job& job) {

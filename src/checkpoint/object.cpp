@@ -83,13 +83,16 @@ std::vector<Digest> read_digests(const Tier& tier, const Version& version, int r
   return digests;
 }
 
-Content content_of(ConstBytes data, std::uint64_t chunk_bytes, std::uint64_t place_bytes) {
+Content content_of(ConstBytes data, std::uint64_t chunk_bytes, std::uint64_t place_bytes,
+                   const std::function<void()>& give_way) {
   Content content;
+  content.give_way = give_way;
   content.chunk_bytes = chunk_bytes;
   content.info.data_bytes = data.size();
   if (data.empty()) return content;
   content.digests.reserve(chunks_of(data.size(), chunk_bytes));
   for (std::uint64_t at = 0; at < data.size(); at += chunk_bytes) {
+    give_way();
     content.digests.push_back(digest(data.subspan(at, std::min<std::uint64_t>(chunk_bytes, data.size() - at))));
   }
   const ConstBytes table = std::as_bytes(std::span(content.digests));
@@ -113,7 +116,8 @@ Content content_in(const Tier& from, const Version& version, int rank, const Obj
                   &drain](const std::vector<ChunkRange>& ranges) -> std::unique_ptr<ChunkStream> {
     const StreamShape shape = StreamShape::of(info.data_bytes, chunk_bytes, drain.piece_bytes);
     drain.memory.reserve(shape.memory_bytes());
-    const auto load = [&from, version, rank, info, chunk_bytes, digests](const ChunkRange& range, Bytes to) {
+    const auto load = [&from, version, rank, info, chunk_bytes, digests, &drain](const ChunkRange& range, Bytes to) {
+      drain.give_way();
       const std::uint64_t offset_bytes = range.first * chunk_bytes;
       from.read(version, rank, info, offset_bytes, to);
       verify_chunks(from.name_of(version, rank), offset_bytes, to, chunk_bytes, digests);

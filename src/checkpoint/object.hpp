@@ -17,7 +17,9 @@
 namespace penstock::checkpoint {
 
 /// The object of `data`, which is to lie at `place_bytes` if the tier is a blob. Keeps a view of `data`.
-Content content_of(ConstBytes data, std::uint64_t chunk_bytes, std::uint64_t place_bytes);
+Content content_of(
+    ConstBytes data, std::uint64_t chunk_bytes, std::uint64_t place_bytes,
+    const std::function<void()>& give_way = [] {});
 
 /// The tiers that may hold a rank's object, preferred ones first.
 struct Source {
@@ -58,6 +60,7 @@ class ObjectReader {
 struct DrainState {
   Staging memory;
   RateLimit limit{0};
+  std::function<void()> give_way = [] {};
   std::uint64_t piece_bytes = StreamShape::kPieceBytes;
 };
 

@@ -28,7 +28,10 @@ Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options,
       options_(options),
       copy_threads_(copy_threads(channels_.ranks_here)),
       staging_(static_cast<std::size_t>(options.staging_buffers)),
-      drain_{{}, RateLimit(options.drain_bytes_per_s / channels_.writer->size(), tuning.clock), tuning.piece_bytes} {}
+      drain_{{},
+             RateLimit(options.drain_bytes_per_s / channels_.writer->size(), tuning.clock),
+             [this] { copying_.give_way(); },
+             tuning.piece_bytes} {}
 
 Saver::~Saver() {
   try {
@@ -91,15 +94,17 @@ std::shared_ptr<Job> Saver::settle_earlier() {
   return nullptr;
 }
 
-/// The first buffer that no save holds.
-int Saver::free_buffer() const {
+/// Those that no save holds.
+std::vector<int> Saver::free_buffers() const {
   std::set<int> held;
   for (const std::shared_ptr<Job>& job : jobs()) {
     if (!job->settled(CheckpointLevel::fast)) held.insert(job->buffer);
   }
-  int buffer = 0;
-  while (held.contains(buffer)) ++buffer;
-  return buffer;
+  std::vector<int> free;
+  for (int buffer = 0; buffer < options_.staging_buffers; ++buffer) {
+    if (!held.contains(buffer)) free.push_back(buffer);
+  }
+  return free;
 }
 
 /// The first error that all ranks know and that has not been thrown. Which saves all ranks know was agreed when the
@@ -134,9 +139,15 @@ void Saver::finish() {
   if (first) throw *first;
 }
 
-void Saver::reserve(std::uint64_t local_bytes) {
+void Saver::reserve(std::uint64_t local_bytes, int buffers) {
+  if (buffers < 1 || buffers > options_.staging_buffers) {
+    throw Error(ErrorCode::invalid_argument, "reserve: buffers is " + std::to_string(buffers) + "; expected 1 to " +
+                                                 std::to_string(options_.staging_buffers) + ", the staging_buffers");
+  }
   settle_earlier();
-  staging_[static_cast<std::size_t>(free_buffer())].reserve(local_bytes);
+  std::vector<int> free = free_buffers();
+  free.resize(std::min(free.size(), static_cast<std::size_t>(buffers)));
+  for (const int buffer : free) staging_[static_cast<std::size_t>(buffer)].reserve(local_bytes);
 }
 
 void Saver::check(const std::vector<CheckpointArray>& arrays) const {
@@ -161,7 +172,7 @@ void Saver::stage(Job& job, const std::vector<CheckpointArray>& arrays) {
   const std::vector<std::uint64_t> offsets = object_offsets(job.arrays, channels_.writer->rank());
   const std::uint64_t total_bytes = offsets.back();
   const trace::Span span("stage checkpoint", "application", total_bytes);
-  job.buffer = free_buffer();
+  job.buffer = free_buffers().at(0);
   Staging& staging = staging_[static_cast<std::size_t>(job.buffer)];
   staging.reserve(total_bytes);
   const Bytes memory = staging.first(total_bytes);
@@ -174,6 +185,7 @@ void Saver::stage(Job& job, const std::vector<CheckpointArray>& arrays) {
     copies.push_back({arrays[i].local, memory.data() + offsets[i]});
     end = offsets[i] + arrays[i].local.size();
   }
+  const Precedence::Hold hold(copying_);
   copy_all(copies, copy_threads_);
   job.staged = memory;
 }

@@ -48,7 +48,7 @@ class Saver {
   std::shared_ptr<Job> save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata,
                             const CheckpointMetrics& metrics = {}, const std::optional<Error>& wrong = std::nullopt);
   void finish();
-  void reserve(std::uint64_t local_bytes);
+  void reserve(std::uint64_t local_bytes, int buffers);
 
   const Tiers& tiers() const { return tiers_; }
   std::vector<std::string> warnings() const;
@@ -57,7 +57,7 @@ class Saver {
  private:
   void check(const std::vector<CheckpointArray>& arrays) const;
   std::optional<Error> undelivered(const Job& settled);
-  int free_buffer() const;
+  std::vector<int> free_buffers() const;
   void stage(Job& job, const std::vector<CheckpointArray>& arrays);
   void submit(const std::shared_ptr<Job>& job);
   std::shared_ptr<Job> settle_earlier();
@@ -82,7 +82,8 @@ class Saver {
   const Channels channels_;
   const CheckpointerOptions options_;
   const int copy_threads_;
-  std::deque<Staging> staging_;   // options_.staging_buffers
+  std::deque<Staging> staging_;  // options_.staging_buffers
+  Precedence copying_;
   DrainState drain_;              // used by the drainer thread
   std::uint64_t generation_ = 0;  // used by the writer thread; 0: not taken yet
   std::map<Version, Rating> ratings_;

@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "kernels/streaming.hpp"
 #include "penstock/error.hpp"
+#include "store/in_parallel.hpp"
 
 namespace penstock::checkpoint {
 
@@ -21,17 +21,9 @@ namespace {
 constexpr int kPopulateWrite = 23;                        // MADV_POPULATE_WRITE, missing in older headers
 constexpr std::uint64_t kGrain = std::uint64_t{2} << 20;  // size of a huge page
 
-/// Copies the bytes [begin, end), counted through all copies.
-void copy_part(std::span<const Copy> copies, std::uint64_t begin, std::uint64_t end) {
-  std::uint64_t at = 0;
-  for (const Copy& copy : copies) {
-    const std::uint64_t first = std::clamp(begin, at, at + copy.from.size()) - at;
-    const std::uint64_t last = std::clamp(end, at, at + copy.from.size()) - at;
-    if (last > first) std::memcpy(copy.to + first, copy.from.data() + first, last - first);
-    at += copy.from.size();
-    if (at >= end) return;
-  }
-}
+/// Long enough for streams of the memory controller, short enough that a thread that the scheduler holds up leaves
+/// little for the others to wait for.
+constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
 
 }  // namespace
 
@@ -56,24 +48,49 @@ void Staging::reserve(std::uint64_t size_bytes) {
   for (std::uint64_t at = 0; at < size_bytes_; at += kSmallestPage) memory_[at] = std::byte{0};
 }
 
-void copy_all(std::span<const Copy> copies, int threads) {
-  constexpr std::uint64_t kWorthAThread = std::uint64_t{8} << 20;
-  std::uint64_t total_bytes = 0;
-  for (const Copy& copy : copies) total_bytes += copy.from.size();
-  const std::uint64_t parts =
-      std::clamp<std::uint64_t>(total_bytes / kWorthAThread, 1, static_cast<std::uint64_t>(std::max(threads, 1)));
-  const std::uint64_t part_bytes = total_bytes / parts + 1;
-  std::vector<std::thread> others;
-  std::uint64_t begin = part_bytes;
-  try {
-    for (; begin < total_bytes; begin += part_bytes) {
-      others.emplace_back([copies, begin, part_bytes] { copy_part(copies, begin, begin + part_bytes); });
-    }
-  } catch (const std::system_error&) {
-    copy_part(copies, begin, total_bytes);  // no thread could be started: copy the rest here
+void Precedence::give_way() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return holders_ == 0; });
+}
+
+void Precedence::change(int by) {
+  {
+    const std::lock_guard lock(mutex_);
+    holders_ += by;
   }
-  copy_part(copies, 0, part_bytes);
-  for (std::thread& other : others) other.join();
+  changed_.notify_all();
+}
+
+void copy_all(std::span<const Copy> copies, int threads) {
+  std::vector<std::uint64_t> begins;  // of each copy, counted through all of them
+  std::uint64_t total_bytes = 0;
+  for (const Copy& copy : copies) {
+    begins.push_back(total_bytes);
+    total_bytes += copy.from.size();
+  }
+  // The target is larger than the caches and is read much later, by a thread that hashes and writes it. Ordinary stores
+  // would fetch each of its lines from memory first, which takes a third of the rate.
+  const bool streams = kernels::kCanStream && total_bytes >= kernels::kStreamedBytes;
+  const auto copy_piece = [&](std::size_t piece, std::size_t) {
+    std::uint64_t at = piece * kPieceBytes;
+    const std::uint64_t end = std::min(at + kPieceBytes, total_bytes);
+    // The last copy that begins here or before.
+    auto next = static_cast<std::size_t>(std::upper_bound(begins.begin(), begins.end(), at) - begins.begin()) - 1;
+    for (; at < end; ++next) {
+      const Copy& copy = copies[next];
+      const std::uint64_t offset = at - begins[next];
+      const std::uint64_t size_bytes = std::min(copy.from.size() - offset, end - at);
+      if (streams) {
+        kernels::stream_row(copy.to + offset, copy.from.data() + offset, size_bytes);
+      } else if (size_bytes > 0) {
+        std::memcpy(copy.to + offset, copy.from.data() + offset, size_bytes);
+      }
+      at += size_bytes;
+    }
+    if (streams) kernels::end_streaming();  // before another thread is told
+  };
+  store::in_parallel((total_bytes + kPieceBytes - 1) / kPieceBytes, static_cast<std::size_t>(std::max(threads, 1)),
+                     copy_piece);
 }
 
 int copy_threads(int ranks_here) {

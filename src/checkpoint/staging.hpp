@@ -2,7 +2,9 @@
 // long as the copy.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <span>
 
 #include "penstock/types.hpp"
@@ -27,6 +29,32 @@ class Staging {
  private:
   std::byte* memory_ = nullptr;
   std::uint64_t size_bytes_ = 0;
+};
+
+/// While a save copies, the threads that write earlier ones leave it the cores and the rate of the memory. Thread-safe.
+class Precedence {
+ public:
+  /// A save has precedence while this exists.
+  class Hold {
+   public:
+    explicit Hold(Precedence& precedence) : precedence_(precedence) { precedence_.change(+1); }
+    ~Hold() { precedence_.change(-1); }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    Precedence& precedence_;
+  };
+
+  /// Waits while somebody has precedence.
+  void give_way();
+
+ private:
+  void change(int by);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int holders_ = 0;
 };
 
 /// One copy of copy_all(). The caller owns both sides.

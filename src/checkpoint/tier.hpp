@@ -28,6 +28,8 @@ struct Content {
   std::vector<Digest> digests;  ///< of all chunks
   /// Reads ranges of chunks, which ascend. One stream at a time.
   std::function<std::unique_ptr<ChunkStream>(const std::vector<ChunkRange>& ranges)> open;
+  /// Called between pieces of the work: waits while a save copies.
+  std::function<void()> give_way = [] {};
 };
 
 /// What a save builds on. Equal on all ranks.

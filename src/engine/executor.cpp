@@ -106,7 +106,7 @@ Executor::~Executor() {
   }
 }
 
-void Executor::run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
+void Executor::run(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
                    std::uint64_t signature) {
   // A user operation must not run under the lock.
   if (plan->by_flags && has<FlagExchange>() && !arithmetic.user && !trace::enabled() && !Progress::in_forked_child()) {
@@ -116,7 +116,7 @@ void Executor::run(std::shared_ptr<const Plan> plan, const Bindings& bindings, c
     };
     if (the<FlagExchange>().run_fast_path(plan, bindings, arithmetic, signature, plans_, compute)) return;
   }
-  start_run(std::move(plan), bindings, arithmetic, signature, Then::wait)->wait();
+  start_run(std::shared_ptr(plan), bindings, arithmetic, signature, Then::wait)->wait();
 }
 
 std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bindings& bindings,

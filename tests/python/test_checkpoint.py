@@ -389,6 +389,10 @@ def test_levels_steps_and_keep(urls):
 
 def test_saves_follow_each_other_through_several_staging_buffers(urls):
     with ps.Checkpointer(**urls, staging_buffers=3) as ck:
+        ck.reserve(1_600_000, buffers=3)
+        for wrong in (0, 4):
+            with pytest.raises(ps.Error, match=f"reserve: buffers is {wrong}; expected 1 to 3"):
+                ck.reserve(1_600_000, buffers=wrong)
         array = np.empty(200_000)
         for step in range(1, 9):
             array[:] = step

@@ -1,0 +1,408 @@
+// Stops saves, drains, removals, collections and repairs at each of their file system calls: the process is killed
+// before the call, or the call fails. PENSTOCK_TEST_ALL=1 (`./dev test --all`) takes every call, else some of them.
+//
+// Invariant: afterwards the newest checkpoint, or version, that was reported durable or a newer one is there, whole,
+// and a process that goes on finds nothing in its way. What is left over is garbage that a collection removes.
+#include <gtest/gtest.h>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <vector>
+
+#include "faults/traced_process.hpp"
+#include "penstock/checkpoint.hpp"
+#include "penstock/error.hpp"
+#include "penstock/store.hpp"
+#include "unit/store/temporary_directory.hpp"
+
+#if PENSTOCK_TEST_CAN_TRACE
+
+namespace penstock {
+namespace {
+
+using test::Injection;
+using test::Traced;
+
+/// What the traced process has been told. It is in memory that its parent shares.
+struct Told {
+  std::uint64_t fast = 0;     ///< the newest step that is durable in the burst buffer
+  std::uint64_t drained = 0;  ///< likewise in the slow tier
+  std::uint64_t version = 0;  ///< of a blob
+  std::uint64_t errors = 0;
+};
+
+struct Scenario {
+  const char* name;
+  std::function<void(const std::string& root)> prepare;
+  /// Runs in the traced process.
+  std::function<void(const std::string& root, Told& told)> act;
+  /// Runs afterwards, without faults.
+  std::function<void(const std::string& root, const Told& told)> verify;
+};
+
+void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
+
+/// An error is what a user sees of a fault; it does not end the program.
+template <typename Action>
+bool tolerating(Told& told, const Action& action) {
+  try {
+    action();
+    return true;
+  } catch (const Error&) {
+    ++told.errors;
+    return false;
+  }
+}
+
+std::string url(const std::string& root, const char* name) { return "file://" + root + "/" + name; }
+
+void expect_sound(const std::string& url) {
+  Store store(url, {.create = false});
+  const CheckReport before = store.check();
+  EXPECT_TRUE(before.problems.empty()) << before.problems.front();
+  store.gc({.lease = std::chrono::seconds(0)});
+  const CheckReport after = store.check();
+  EXPECT_TRUE(after.problems.empty()) << "after gc: " << after.problems.front();
+  EXPECT_EQ(after.garbage_objects, 0U);
+}
+
+// -- blobs ---------------------------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kBlobBytes = 50'000;
+constexpr const char* kBlob = "field";
+
+/// More than a record of a version holds itself, so there is a data object.
+std::vector<std::byte> contents_of(std::uint64_t value) {
+  return std::vector<std::byte>(kBlobBytes, static_cast<std::byte>(value));
+}
+
+void write_value(Blob& blob, std::uint64_t value) {
+  const std::vector<std::byte> data = contents_of(value);
+  const WriteRegion region{0, data};
+  blob.write(std::span(&region, 1));
+}
+
+/// The value of a version; fails the test if it is a mixture.
+std::uint64_t value_of(const Snapshot& snapshot) {
+  EXPECT_EQ(snapshot.damage(), "");
+  std::vector<std::byte> data(kBlobBytes);
+  const ReadRegion region{0, data};
+  snapshot.read(std::span(&region, 1));
+  EXPECT_EQ(data, contents_of(std::to_integer<std::uint64_t>(data[0])));
+  return std::to_integer<std::uint64_t>(data[0]);
+}
+
+void prepare_blob(const std::string& root) {
+  Store store(url(root, "store"));
+  Blob blob = store.create(kBlob, {.size_bytes = kBlobBytes});
+  for (std::uint64_t value = 1; value <= 3; ++value) write_value(blob, value);
+}
+
+/// All numbers of versions that were ever told have their values, which are equal to the numbers here.
+void verify_blob(const std::string& root, const Told& told) {
+  {
+    Store store(url(root, "store"), {.create = false});
+    Blob blob = store.open(kBlob);
+    const std::uint64_t newest = value_of(blob.snapshot());
+    EXPECT_GE(newest, std::max<std::uint64_t>(told.version, 3));
+    const std::uint64_t next = newest == 250 ? 251 : 250;
+    write_value(blob, next);
+    EXPECT_EQ(value_of(blob.snapshot()), next);
+    for (const BlobInfo& info : store.list()) {
+      if (info.name != kBlob) {
+        EXPECT_EQ(value_of(store.open(info.name).snapshot()), 2U) << info.name;
+      }
+    }
+    for (const Tag& tag : blob.tags()) EXPECT_EQ(value_of(blob.snapshot(tag.version)), 3U) << tag.name;
+  }
+  expect_sound(url(root, "store"));
+}
+
+void write_and_tell(const std::string& root, Told& told) {
+  tolerating(told, [&] {
+    Store store(url(root, "store"), {.create = false});
+    Blob blob = store.open(kBlob);
+    for (std::uint64_t value = 4; value <= 6; ++value) {
+      if (tolerating(told, [&] { write_value(blob, value); })) told.version = value;
+    }
+  });
+}
+
+void manage_blob(const std::string& root, Told& told) {
+  tolerating(told, [&] {
+    Store store(url(root, "store"), {.create = false});
+    Blob blob = store.open(kBlob);
+    tolerating(told, [&] { blob.tag("good", 3); });
+    tolerating(told, [&] { store.clone(kBlob, 2, "copy"); });
+    tolerating(told, [&] { blob.compact(3); });
+    tolerating(told, [&] { store.remove("copy"); });
+    tolerating(told, [&] { store.gc({.keep_last = 1, .lease = std::chrono::seconds(0)}); });
+  });
+}
+
+/// Flips a bit of an object, which is the `number`th in its folder.
+void damage(const std::string& root, const std::string& folder, std::size_t number) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+    if (entry.is_regular_file() && entry.path().parent_path().filename() == folder) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::fstream file(files.at(number), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(12);
+  const char before = static_cast<char>(file.get());
+  file.seekp(12);
+  file.put(static_cast<char>(before ^ 4));
+}
+
+void prepare_damaged(const std::string& root) {
+  prepare_blob(root);
+  damage(root, "versions", 1);
+}
+
+void repair_blob(const std::string& root, Told& told) {
+  tolerating(told, [&] { Store(url(root, "store"), {.create = false}).repair({.apply = true}); });
+}
+
+void verify_repaired(const std::string& root, const Told& told) {
+  Store store(url(root, "store"), {.create = false});
+  const RepairReport repaired = store.repair({.apply = true});
+  EXPECT_TRUE(repaired.remaining.empty()) << repaired.remaining.front();
+  EXPECT_TRUE(store.repair({}).actions.empty());
+  const Blob blob = store.open(kBlob);
+  EXPECT_EQ(value_of(blob.snapshot(1)), 1U);
+  EXPECT_EQ(value_of(blob.snapshot(2)), 1U);  // what version 2 wrote is lost
+  verify_blob(root, told);
+}
+
+// -- checkpoints ---------------------------------------------------------------------------------------------------
+
+struct Form {
+  bool in_blob;  ///< the slow tier
+  bool burst_buffer;
+};
+
+constexpr std::int64_t kElements = 5000;
+
+std::vector<std::byte> state_of(std::uint64_t step) {
+  std::vector<std::byte> data(kElements * 4);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(step * 31 + i / 7);
+  return data;
+}
+
+CheckpointerOptions options_of(const std::string& root, const Form& form) {
+  CheckpointerOptions options;
+  options.keep = 1;
+  options.chunk_bytes = 4096;
+  options.staging_buffers = 2;
+  if (form.burst_buffer) options.burst_buffer = url(root, "fast");
+  if (form.in_blob) options.run = "run";
+  return options;
+}
+
+CheckpointHandle save(Checkpointer& checkpoints, std::uint64_t step) {
+  static std::map<std::uint64_t, std::vector<std::byte>> states;
+  const std::vector<std::byte>& state = states.try_emplace(step, state_of(step)).first->second;
+  return checkpoints.save(step, {{"v", DType::float32, Layout::whole({kElements}), state}}, "metadata");
+}
+
+void expect_whole(const Restored& restored) {
+  ASSERT_EQ(restored.arrays.size(), 1U);
+  EXPECT_TRUE(std::ranges::equal(restored.arrays[0].local, state_of(restored.step))) << "step " << restored.step;
+}
+
+void prepare_checkpoints(const std::string& root, const Form& form) {
+  Checkpointer checkpoints(url(root, "slow"), options_of(root, form));
+  for (const std::uint64_t step : {1, 2}) save(checkpoints, step).wait(CheckpointLevel::drained);
+  checkpoints.finish();
+}
+
+/// The first save takes the generation and removes what is older; that of step 4 overlaps the drain of step 3.
+void save_checkpoints(const std::string& root, const Form& form, Told& told) {
+  tolerating(told, [&] {
+    Checkpointer checkpoints(url(root, "slow"), options_of(root, form));
+    std::vector<CheckpointHandle> handles;
+    const auto tell = [&] {
+      for (CheckpointHandle& handle : handles) {
+        const CheckpointLevel level = handle.level();
+        if (level >= CheckpointLevel::fast) told.fast = std::max(told.fast, handle.step());
+        if (level >= CheckpointLevel::drained) told.drained = std::max(told.drained, handle.step());
+      }
+    };
+    for (std::uint64_t step = 3; step <= 5; ++step) {
+      tolerating(told, [&] {
+        handles.push_back(save(checkpoints, step));
+        handles.back().wait(step == 3 ? CheckpointLevel::fast : CheckpointLevel::drained);
+      });
+      tell();
+    }
+    tolerating(told, [&] { checkpoints.finish(); });
+    tell();
+  });
+}
+
+void remove_checkpoints(const std::string& root, const Form& form, Told& told) {
+  tolerating(told, [&] {
+    remove_checkpoint({url(root, "slow"), form.burst_buffer ? url(root, "fast") : "", form.in_blob ? "run" : ""}, 2);
+  });
+}
+
+/// `least`: the step that must be there in the slow tier, and in any tier.
+void verify_checkpoints_of(const std::string& root, const Form& form, std::uint64_t least_slow,
+                           std::uint64_t least_fast) {
+  Form slow_only = form;
+  slow_only.burst_buffer = false;
+  for (const auto& [tiers, least] : {std::pair(slow_only, least_slow), std::pair(form, least_fast)}) {
+    Checkpointer checkpoints(url(root, "slow"), options_of(root, tiers));
+    const std::optional<Restored> restored = checkpoints.try_restore();
+    EXPECT_EQ(restored.has_value() || least == 0, true);
+    if (!restored) continue;
+    EXPECT_GE(restored->step, least);
+    EXPECT_TRUE(restored->warnings.empty()) << restored->warnings.front();
+    expect_whole(*restored);
+  }
+  const CheckpointPlace place{url(root, "slow"), form.burst_buffer ? url(root, "fast") : "", form.in_blob ? "run" : ""};
+  for (const CheckpointVerified& verified : verify_checkpoints(place)) {
+    EXPECT_TRUE(verified.problems.empty()) << verified.tier << ": " << verified.problems.front();
+  }
+  // The next job finds nothing in its way, and leaves nothing of the dead one.
+  {
+    Checkpointer checkpoints(url(root, "slow"), options_of(root, form));
+    for (const std::uint64_t step : {20, 21}) save(checkpoints, step).wait(CheckpointLevel::drained);
+    checkpoints.finish();
+    EXPECT_TRUE(checkpoints.warnings().empty()) << checkpoints.warnings().front();
+    const Restored restored = checkpoints.restore();
+    EXPECT_EQ(restored.step, 21U);
+    expect_whole(restored);
+    EXPECT_EQ(checkpoints.steps(), std::vector<std::uint64_t>{21});
+  }
+  if (form.in_blob) expect_sound(url(root, "slow"));
+}
+
+Scenario saving(const char* name, const Form& form) {
+  return {name, [form](const std::string& root) { prepare_checkpoints(root, form); },
+          [form](const std::string& root, Told& told) { save_checkpoints(root, form, told); },
+          [form](const std::string& root, const Told& told) {
+            verify_checkpoints_of(root, form, std::max<std::uint64_t>(told.drained, 2),
+                                  std::max<std::uint64_t>({told.drained, told.fast, 2}));
+          }};
+}
+
+Scenario removing(const char* name, const Form& form) {
+  return {name, [form](const std::string& root) { prepare_checkpoints(root, form); },
+          [form](const std::string& root, Told& told) { remove_checkpoints(root, form, told); },
+          [form](const std::string& root, const Told&) { verify_checkpoints_of(root, form, 0, 0); }};
+}
+
+/// What comes back is whole, or an error.
+Scenario restoring(const char* name, const Form& form) {
+  return {name, [form](const std::string& root) { prepare_checkpoints(root, form); },
+          [form](const std::string& root, Told& told) {
+            tolerating(told, [&] {
+              Checkpointer checkpoints(url(root, "slow"), options_of(root, form));
+              const Restored restored = checkpoints.restore();
+              if (!std::ranges::equal(restored.arrays.at(0).local, state_of(restored.step))) {
+                throw std::logic_error("restore() gave wrong data");
+              }
+            });
+          },
+          [form](const std::string& root, const Told&) { verify_checkpoints_of(root, form, 2, 2); }};
+}
+
+// -- the enumeration -----------------------------------------------------------------------------------------------
+
+class EveryCall : public testing::TestWithParam<Scenario> {
+ protected:
+  void SetUp() override {
+    GetParam().prepare(directory_.path() + "/before");
+    told_ = static_cast<Told*>(mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(told_, MAP_FAILED);
+    try {
+      test::run_traced(directory_.path(), {}, [] {});
+    } catch (const std::system_error& error) {
+      GTEST_SKIP() << "this system lets no process trace its child: " << error.what();
+    }
+  }
+  void TearDown() override { munmap(told_, sizeof(Told)); }
+
+  /// In a fresh copy of what was prepared.
+  Traced run(const Injection& injection) {
+    const std::string root = directory_.path() + "/now";
+    std::filesystem::remove_all(root);
+    std::filesystem::copy(directory_.path() + "/before", root, std::filesystem::copy_options::recursive);
+    *told_ = {};
+    return test::run_traced(root, injection, [&] { GetParam().act(root, *told_); });
+  }
+
+  void for_every_call(Injection injection) {
+    Injection counting = injection;
+    counting.what = Injection::What::nothing;
+    const long calls = run(counting).calls;
+    GetParam().verify(directory_.path() + "/now", *told_);
+    ASSERT_EQ(told_->errors, 0U) << "without a fault";
+    const char* const all = std::getenv("PENSTOCK_TEST_ALL");
+    constexpr long kSome = 8;
+    const long stride = all != nullptr && std::strcmp(all, "1") == 0 ? 1 : std::max(1L, calls / kSome);
+    // Threads run in another order each time, so the calls of one run may be a few more than those of another.
+    for (long at = 1;; at += stride) {
+      injection.at = at;
+      const Traced traced = run(injection);
+      SCOPED_TRACE("at call " + std::to_string(at) + " of " + std::to_string(calls) + ": " + traced.at);
+      if (injection.what != Injection::What::kill || traced.at.empty()) {
+        EXPECT_FALSE(traced.was_killed);
+        EXPECT_EQ(traced.exit_status, 0);
+      } else {
+        EXPECT_TRUE(traced.was_killed);
+      }
+      try {
+        GetParam().verify(directory_.path() + "/now", *told_);
+      } catch (const Error& error) {
+        ADD_FAILURE() << error.what();
+      }
+      if (traced.at.empty() || HasFailure()) return;  // it made fewer calls
+    }
+  }
+
+  const TemporaryDirectory directory_;
+  Told* told_ = nullptr;
+};
+
+TEST_P(EveryCall, Killed) { for_every_call({.what = Injection::What::kill}); }
+
+TEST_P(EveryCall, FailsOnce) { for_every_call({.what = Injection::What::fail_once, .error = EIO, .reads = true}); }
+
+TEST_P(EveryCall, FullDisk) { for_every_call({.what = Injection::What::fail_on, .error = ENOSPC, .removes = false}); }
+
+TEST_P(EveryCall, ReadOnlyFromThere) { for_every_call({.what = Injection::What::fail_on, .error = EROFS}); }
+
+/// For what changes nothing.
+class EveryRead : public EveryCall {};
+
+TEST_P(EveryRead, FailsOnce) { for_every_call({.what = Injection::What::fail_once, .error = EIO, .reads = true}); }
+
+const auto name_of_scenario = [](const auto& tested) { return std::string(tested.param.name); };
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, EveryCall,
+    testing::Values(Scenario{"Write", prepare_blob, write_and_tell, verify_blob},
+                    Scenario{"TagCloneCompactRemoveCollect", prepare_blob, manage_blob, verify_blob},
+                    Scenario{"Repair", prepare_damaged, repair_blob, verify_repaired},
+                    saving("SaveInFolder", {false, false}), saving("SaveAndDrainInFolders", {false, true}),
+                    saving("SaveInBlob", {true, false}), saving("SaveAndDrainInBlob", {true, true}),
+                    removing("RemoveFromFolders", {false, true}), removing("RemoveFromBlob", {true, true})),
+    name_of_scenario);
+
+INSTANTIATE_TEST_SUITE_P(Faults, EveryRead,
+                         testing::Values(restoring("RestoreFromFolders", {false, true}),
+                                         restoring("RestoreFromBlob", {true, true})),
+                         name_of_scenario);
+
+}  // namespace
+}  // namespace penstock
+
+#endif
