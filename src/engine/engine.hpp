@@ -73,7 +73,7 @@ class Engine {
                                      const Arithmetic& arithmetic, std::uint64_t signature) = 0;
 
   /// start() and wait(). Takes the fast path if the plan has by_flags and nothing else is in flight.
-  virtual void run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
+  virtual void run(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
                    std::uint64_t signature) = 0;
 
   /// Takes part in the next operation by failing it. Every rank that has not completed it gets Error(peer_failed) with

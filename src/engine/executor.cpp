@@ -106,7 +106,7 @@ Executor::~Executor() {
   }
 }
 
-void Executor::run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
+void Executor::run(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
                    std::uint64_t signature) {
   // A user operation must not run under the lock.
   if (plan->by_flags && has<FlagExchange>() && !arithmetic.user && !trace::enabled() && !Progress::in_forked_child()) {
@@ -116,7 +116,7 @@ void Executor::run(std::shared_ptr<const Plan> plan, const Bindings& bindings, c
     };
     if (the<FlagExchange>().run_fast_path(plan, bindings, arithmetic, signature, plans_, compute)) return;
   }
-  start_run(std::move(plan), bindings, arithmetic, signature, Then::wait)->wait();
+  start_run(std::shared_ptr(plan), bindings, arithmetic, signature, Then::wait)->wait();
 }
 
 std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
@@ -142,11 +142,13 @@ std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, con
   started.call.arithmetic = arithmetic;
   started.call.signature = signature;
   if (trace::enabled()) started.call.begin_ns = trace::detail::now_ns();
+  leaves_to_threads = then == Then::go_on && wants_thread && transport->any_thread();
   try {
     prepare(started, std::move(plan));
   } catch (...) {
     fail(started, std::current_exception(), "could not start the operation");
   }
+  leaves_to_threads = false;
   finish_if_over(started);
   const bool has_tasks = started.is_running() && started.call.compiled->tasks().count() > 0;
   const bool has_workers = node.team.progress_cores > 0;

@@ -20,7 +20,7 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   std::uint64_t shared_limit_bytes() const override { return node.shared_limit_bytes; }
   std::shared_ptr<Run> start(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
                              std::uint64_t signature) override;
-  void run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
+  void run(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
            std::uint64_t signature) override;
   void fail_next(const std::string& message) noexcept override;
   void set_timeout(std::chrono::milliseconds timeout) noexcept override;

@@ -17,7 +17,9 @@ constexpr int kLooksInCrowd = 20;  // if ranks share cores, others need this cor
 FlagExchange::FlagExchange(Core& core)
     : core_(core),
       flags_(*core.node.segment),
-      looks_(static_cast<long>(core.node.ranks.size()) > ::sysconf(_SC_NPROCESSORS_ONLN) ? kLooksInCrowd : kLooks) {}
+      looks_(static_cast<long>(core.node.ranks.size()) > ::sysconf(_SC_NPROCESSORS_ONLN) ? kLooksInCrowd : kLooks) {
+  for (auto& each : fast_) each = std::make_unique<Operation>(~std::uint32_t{0});
+}
 
 bool FlagExchange::admit(Operation& operation) {
   flagged_.push_back(&operation);
@@ -54,11 +56,11 @@ void FlagExchange::publish(const Operation& operation, const Step& step) {
   core_.slot(core_.local(step.peer)).bell.ring();
 }
 
-bool FlagExchange::try_wait(const Step& step) const {
+bool FlagExchange::try_wait(const Operation& operation, const Step& step) const {
   const std::uint32_t peer = core_.local(step.peer);
   for (int look = looks_; look > 0; --look) {
-    if (flags_.has_published(peer, fast_.sequence))
-      return flags_.of(peer, fast_.sequence).signature == fast_.call.signature;
+    if (flags_.has_published(peer, operation.sequence))
+      return flags_.of(peer, operation.sequence).signature == operation.call.signature;
     pause();
   }
   return false;

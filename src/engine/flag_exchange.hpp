@@ -2,6 +2,9 @@
 // nothing else is in flight, the fast path runs the whole plan in one call.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -53,13 +56,18 @@ class FlagExchange final : public Mechanism {
     std::vector<StepId> waiting;
   };
 
+  static constexpr std::size_t kFastPlans = 8;
+
+  Operation& fast_operation(const Plan* plan) const {
+    return *fast_[(reinterpret_cast<std::uintptr_t>(plan) / sizeof(Plan)) % kFastPlans];
+  }
   bool poll_flagged();
   bool take_flag(Operation& operation);
   void publish(const Operation& operation, const Step& step);
   bool has_published(const Operation& operation, const Step& step) const {
     return flags_.has_published(core_.local(step.peer), operation.sequence);
   }
-  bool try_wait(const Step& step) const;
+  bool try_wait(const Operation& operation, const Step& step) const;
   StepId find_published(const Operation& operation) const;
 
   Core& core_;
@@ -68,7 +76,8 @@ class FlagExchange final : public Mechanism {
   std::vector<Operation*> flagged_;  ///< operations that use flags and are not over, in the order of their start
   Fifo<Operation*> deferred_;        ///< those of them that wait for a free flag
   PerOperation<State> states_;
-  Operation fast_{~std::uint32_t{0}};  ///< the operation of the fast path
+  /// The operations of the fast path: each has a plan that ran lately, since programs alternate between a few.
+  std::array<std::unique_ptr<Operation>, kFastPlans> fast_;
   std::uint64_t published_for_ = 0;  ///< sequence + 1 of the operation that the fast path published and left to start()
 };
 
@@ -82,7 +91,8 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
       bindings.output.size() < plan->output_bytes)
     return false;
   core_.caller = Caller::application;
-  Call& call = fast_.call;
+  Operation& fast = fast_operation(plan.get());
+  Call& call = fast.call;
   if (call.plan != plan) {
     try {
       flags_.take();
@@ -95,25 +105,25 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
   call.bindings = bindings;
   call.arithmetic = arithmetic;
   call.signature = signature;
-  fast_.sequence = sequence;
-  fast_.shared = flags_.of(core_.self(), sequence).data;
-  fast_.scratch = bindings.scratch.empty() ? core_.buffers.take(plan->scratch_bytes) : bindings.scratch.data();
+  fast.sequence = sequence;
+  fast.shared = flags_.of(core_.self(), sequence).data;
+  fast.scratch = bindings.scratch.empty() ? core_.buffers.take(plan->scratch_bytes) : bindings.scratch.data();
   bool is_over = true;
   try {
     // The order of a plan's steps is a legal order.
     for (StepId id = 0; id < plan->steps.size() && is_over; ++id) {
       const Step& step = plan->steps[id];
       if (step.kind == StepKind::signal)
-        publish(fast_, step);
+        publish(fast, step);
       else if (step.kind == StepKind::wait)
-        is_over = try_wait(step);
+        is_over = try_wait(fast, step);
       else
-        compute(fast_, id);
+        compute(fast, id);
     }
   } catch (const std::exception&) {
     is_over = false;  // start() fails the same way, and tells all ranks
   }
-  if (bindings.scratch.empty()) core_.buffers.give_back(fast_.scratch, plan->scratch_bytes);
+  if (bindings.scratch.empty()) core_.buffers.give_back(fast.scratch, plan->scratch_bytes);
   if (!is_over) {
     published_for_ = sequence + 1;
     return false;

@@ -34,12 +34,13 @@ class Waiting {
   }
   /// After a fruitless poll.
   constexpr Pause next(const Awaited& awaited) {
-    polls_ = std::min(polls_ + 1, kSpins + kYields);
+    most_polls_ = kSpins + (awaited.polls_transport ? kTransportYields : kYields);
+    polls_ = std::min(polls_ + 1, most_polls_);
     const bool slow = is_slow(awaited);
     if (polls_ < (slow ? kSpinsIfSlow : awaited.polls_transport ? kTransportSpins : kSpins)) return Pause::spin;
     // Most transports move a long message only while they are polled, and none says how far it is. So a rank that
     // sleeps makes it late. A rank that yields gives its core to one that computes as well.
-    if (!slow && (polls_ < kSpins + kYields || awaited.is_transferring)) return Pause::yield;
+    if (!slow && (polls_ < most_polls_ || awaited.is_transferring)) return Pause::yield;
     return Pause::sleep;
   }
   constexpr bool is_spinning() const { return polls_ < kSpins; }
@@ -50,13 +51,16 @@ class Waiting {
   constexpr std::chrono::nanoseconds nap() {
     const std::chrono::nanoseconds longest = kShortestNap * (1 << std::min(sleeps_, kDoublings));
     ++sleeps_;
-    polls_ = std::min(polls_, kSpins + kYields - kPollsPerNap);
+    polls_ = std::min(polls_, most_polls_ - kPollsPerNap);
     return std::min<std::chrono::nanoseconds>(longest, kLongestNap);
   }
 
  private:
-  static constexpr int kSpins = 10;   // polls before the thread yields its core
-  static constexpr int kYields = 90;  // polls with yields before the thread sleeps
+  static constexpr int kSpins = 10;  // polls before the thread yields its core
+  // Polls with yields before the thread sleeps: about as long as it takes to sleep and to be woken. A poll of a
+  // transport takes several times as long as one of shared memory.
+  static constexpr int kYields = 360;
+  static constexpr int kTransportYields = 90;
   static constexpr int kSpinsIfSlow = 4;
   static constexpr int kTransportSpins = 2;
   static constexpr int kPollsPerNap = 2;
@@ -65,6 +69,7 @@ class Waiting {
   static constexpr std::chrono::microseconds kLongestNap{500};
 
   int polls_ = 0;
+  int most_polls_ = kSpins + kYields;  ///< before a sleep
   int sleeps_ = 0;
 };
 

@@ -309,7 +309,9 @@ Default choose_default(const Team& team, const Collective& collective) {
               : is_hierarchy && !moves_blocks(collective.kind) ? "hierarchical"
                                                                : "binomial",
               "a split was asked for"};
-    if (fits_staging) return staged;
+    // The root of a scatter would copy all blocks into the staging buffers alone.
+    const bool is_read = collective.kind == CollectiveKind::scatter && is_shared && bytes > kDividedBytes;
+    if (fits_staging && !is_read) return staged;
     if (is_shared && bytes > kDividedBytes) {
       if (team.progress_cores == 0)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
@@ -396,8 +398,8 @@ Default choose_default(const Team& team, const Collective& collective) {
     case CollectiveKind::neighbor_alltoallw: return {"direct", "every block goes straight to its neighbour"};
     case CollectiveKind::allgatherv: {
       const std::uint64_t all_bytes = collectives::all_elements(team, collective) * collective.item_bytes();
-      if (collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
-        return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
+      if (team.progress_cores > 0 && collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node with communication cores"};
       if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
     }

@@ -94,6 +94,8 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::allgather, 2 << 20), "ring");
   EXPECT_EQ(chosen(node, CollectiveKind::gather, 4 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::gather, 8 << 20), "divided");
+  EXPECT_EQ(chosen(node, CollectiveKind::scatter, 64 << 10), "staged");
+  EXPECT_EQ(chosen(node, CollectiveKind::scatter, 1 << 20), "divided") << "the root would stage all blocks alone";
   EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 512 << 10), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 1 << 20), "pairwise");
   EXPECT_EQ(chosen(node, CollectiveKind::reduce, 1 << 20), "staged");
@@ -105,6 +107,13 @@ TEST(Choose, DependsOnSizeAndTeam) {
   with_cores.progress_cores = 1;
   EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "staged") << "they cannot work for ranks that compute";
   EXPECT_EQ(chosen(with_cores, CollectiveKind::alltoall, 1 << 20), "divided");
+  const auto chosen_for_blocks = [](const Team& on) {
+    Collective blocks{.kind = CollectiveKind::allgatherv};
+    blocks.receive.counts.assign(static_cast<std::size_t>(on.size()), 1 << 20);
+    return choose(on, blocks).algorithm->name;
+  };
+  EXPECT_EQ(chosen_for_blocks(node), "ring") << "each block is copied once";
+  EXPECT_EQ(chosen_for_blocks(with_cores), "divided");
   Team copying = node;
   copying.single_copy = false;
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 8 << 20), "chain");

@@ -34,6 +34,14 @@ TEST(WaitingPolicy, SpinsThenYieldsThenSleeps) {
   }
 }
 
+// A sleep and its wake-up take tens of microseconds. A poll of shared memory takes a fraction of one, that of a
+// transport more than one.
+TEST(WaitingPolicy, PollsSharedMemoryMoreOftenThanATransport) {
+  Waiting node;
+  Waiting between_nodes;
+  EXPECT_GT(polls_until(node, {}, Pause::sleep), 3 * polls_until(between_nodes, kTransport, Pause::sleep));
+}
+
 TEST(WaitingPolicy, NapsGrowUntilSomethingMoves) {
   Waiting waiting;
   const auto first = waiting.nap();
