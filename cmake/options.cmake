@@ -22,6 +22,13 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
+# Ranks choose algorithms by computed costs, and promise sums of the same bits: a product and a sum are rounded one after the
+# other everywhere. Without more flags no x86-64 can do otherwise.
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang" AND
+   (NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" OR CMAKE_CXX_FLAGS MATCHES "-m(arch|fma)"))
+  add_compile_options(-ffp-contract=off)
+endif()
+
 if(PENSTOCK_SANITIZE)
   add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
   add_link_options(-fsanitize=${PENSTOCK_SANITIZE})

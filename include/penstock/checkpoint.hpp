@@ -87,6 +87,10 @@ struct CheckpointerOptions {
   /// tier and the network. Saves that come faster wait as `undrained_max` says. It holds for finish(), too. 0: no
   /// limit.
   double drain_bytes_per_s = 0;
+  /// With a burst buffer that is local to nodes: each rank's object is also kept on another node, in the burst buffer
+  /// of a partner there, and a checkpoint is `fast` with its copies. So it outlives the loss of one node before it is
+  /// drained. No node may have more than half of the ranks.
+  bool partner_copies = false;
   /// Not empty: the slow tier is a store, and this is the name of the blob in it that holds all checkpoints of the run,
   /// each as one version. Chunks that did not change since the checkpoint before are not written again. Any job that
   /// saves to a run must keep to this form. Empty: the slow tier is a folder with objects for each checkpoint.

@@ -136,6 +136,11 @@ class Checkpointer:
     drain_bytes_per_s : float, optional
         How fast all ranks together drain the burst buffer, each an equal share: it leaves the rest of the slow tier's rate
         to others. Saves that come faster wait, as ``undrained_max`` says. It holds for :meth:`finish`, too.
+    partner_copies : bool
+        With a burst buffer that is local to nodes: each rank's part is also kept on another node, in the burst buffer of a
+        partner there, and "fast" means with its copies. So a checkpoint outlives the loss of a node before it is drained:
+        a job on the other nodes, and a new one in the place of the lost node, restores it. No node may have more than half of
+        the ranks.
     staging_buffers : int
         How many saves may be copied but not yet complete in the first tier. With 1, a save waits for the previous one. With 2
         it waits for the one before, takes twice the memory if saves follow each other closely, and learns of a failure one
@@ -171,6 +176,7 @@ class Checkpointer:
         chunk_bytes: int = 1 << 20,
         undrained_max: int = 4,
         drain_bytes_per_s: float | None = None,
+        partner_copies: bool = False,
         staging_buffers: int = 1,
         run: str | None = None,
         save_on_signal: Iterable[int] = (),
@@ -223,6 +229,7 @@ class Checkpointer:
             best_mode == "max",
             keep_younger_s or 0.0,
             drain_bytes_per_s or 0.0,
+            partner_copies,
             core,
         )
         #: What the last :meth:`restore` skipped or repaired.

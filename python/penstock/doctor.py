@@ -180,6 +180,14 @@ def _jobs() -> Iterator[Finding]:
     done = _run(command)
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"size"')]
     by_hand = f"mpiexec -n 2 {Path(sys.executable).name} -m mpi4py.bench helloworld"
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if tasks != "1" and not inside:
+        found = f"srun has started {tasks} tasks that do not know each other: each is a job of one rank for MPI"
+        mend = (
+            "srun --mpi=pmi2 for MPICH and Intel MPI, srun --mpi=pmix for Open MPI; srun --mpi=list says what there is"
+        )
+        yield Finding("launcher", "problem", found, mend)
+        return
     if not said:
         yield Finding("collectives", "problem", f"a job of {ranks} {_ended(done)}", f"try: {by_hand}")
         return
@@ -212,8 +220,12 @@ def _jobs() -> Iterator[Finding]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command outside of any job, and end all its processes when the time is over."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(spmd.OF_LAUNCHERS)}
+    """Run a command outside of any job, and end all its processes when the time is over.
+
+    Inside of a step of Slurm, mpiexec would ask for a step of its own and wait for the cores that this one has.
+    """
+    of_jobs = (*spmd.OF_LAUNCHERS, "SLURM_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(of_jobs)}
     # An Open MPI that counts fewer slots than ranks would refuse; two ranks on one core only are slower.
     environment.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
     environment.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# [--quick] [--sanitize] [--all] [--with-ceph] [SUITE…] : build and run every test, print a table; `./dev test --list` names the suites
+# [--quick] [--sanitize] [--all] [--with-ceph] [--with-slurm] [SUITE…] : build and run every test, print a table; `./dev test --list` names the suites
 """The test runner. A suite is a function that returns its counts. @suite registers it, in the order of their definition."""
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import debian_source
 import mpi4py_comparison
+import slurm_cluster
 from ceph_cluster import missing_packages
 from testing import (
     HUNG_S,
@@ -71,6 +72,7 @@ class Options:
     quick: bool
     all: bool
     with_ceph: bool = False
+    with_slurm: bool = False
     sanitize: bool = False
 
 
@@ -539,6 +541,29 @@ def ceph(options: Options) -> Result:
     return pytest(log, ROOT / "tests/ceph")
 
 
+@suite(
+    "slurm",
+    "jobs in a Slurm of two emulated nodes that is started here (only with --with-slurm)",
+    quick=False,
+    builds=EVERYTHING,
+)
+def slurm(options: Options) -> Result:
+    if not options.with_slurm:
+        return Result.skip("Slurm is only started with --with-slurm")
+    log = log_of("slurm")
+    if os.geteuid() != 0:
+        return Result.skip("emulated nodes need root")
+    if missing := slurm_cluster.missing_packages():
+        if shutil.which("apt-get") is None:
+            return Result.skip(f"lacks {', '.join(missing)} (Debian's names), which take apt-get to install here")
+        status, _ = run([ROOT / "dev", "setup", "--with", *missing], log)
+        if status:
+            return Result.failure(f"{', '.join(missing)} could not be installed, see {relative(log)}")
+    if reason := build("release", log):
+        return Result.failure(reason)
+    return pytest(log, ROOT / "tests/slurm")
+
+
 def plain_suite(folder: Path) -> None:
     """Makes a suite of a folder of Python tests that no suite above covers."""
 
@@ -565,6 +590,7 @@ KNOWN_FOLDERS = {
     "scalapack",
     "preload",
     "ceph",
+    "slurm",
     "pytorch",
     "pytorch_programs",
     "s3",
@@ -589,6 +615,9 @@ def main() -> int:
         help="also the sanitizers, what needs large downloads, 1,000 kills, more numbers of ranks",
     )
     parser.add_argument("--with-ceph", action="store_true", help="start a Ceph of three OSDs and test stores in it")
+    parser.add_argument(
+        "--with-slurm", action="store_true", help="start a Slurm of two emulated nodes and run jobs in it"
+    )
     parser.add_argument("--list", action="store_true", help="name the suites")
     arguments = parser.parse_args()
     if arguments.list:
@@ -603,6 +632,7 @@ def main() -> int:
         quick=arguments.quick,
         all=arguments.all,
         with_ceph=arguments.with_ceph,
+        with_slurm=arguments.with_slurm,
         sanitize=arguments.sanitize
         or arguments.all
         or any(known.builds in (ASAN_BUILD, TSAN_BUILD) for known in SUITES if known.name in arguments.suites),

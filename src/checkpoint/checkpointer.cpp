@@ -50,6 +50,9 @@ void check(const CheckpointerOptions& options) {
     refuse("drain_bytes_per_s is " + std::to_string(options.drain_bytes_per_s) +
            " without a burst buffer, so nothing is drained; give burst_buffer, too");
   }
+  if (options.partner_copies && options.burst_buffer.empty()) {
+    refuse("partner_copies is given without a burst buffer, of which they are copies; give burst_buffer, too");
+  }
   if (options.undrained_max < 1) {
     refuse("undrained_max is " + std::to_string(options.undrained_max) + "; expected at least 1");
   }
@@ -82,6 +85,7 @@ Channels open_channels(const std::optional<Comm>& comm, const std::shared_ptr<Pe
     return channels;
   }
   channels.ranks_here = ranks_on_my_node(*comm);
+  channels.node_of_rank.assign(comm->team().node_of_rank.begin(), comm->team().node_of_rank.end());
   if (comm->any_thread()) {
     channels.writer = checkpoint::peers_of(comm->duplicate());
     if (two) channels.drainer = checkpoint::peers_of(comm->duplicate());

@@ -19,6 +19,19 @@ class CommPeers final : public Peers {
     collective.root = root;
     comm_.run(collective, {}, data);
   }
+  void shift(ConstBytes data, int to, Bytes received, int from) override {
+    const auto ranks = static_cast<std::size_t>(comm_.size());
+    Collective collective;
+    collective.kind = CollectiveKind::alltoallv;
+    collective.dtype = DType::uint8;
+    for (Blocks* blocks : {&collective.send, &collective.receive}) {
+      blocks->counts.assign(ranks, 0);
+      blocks->displacements.assign(ranks, 0);
+    }
+    collective.send.counts[static_cast<std::size_t>(to)] = data.size();
+    collective.receive.counts[static_cast<std::size_t>(from)] = received.size();
+    comm_.run(collective, data, received);
+  }
 
  private:
   Comm comm_;

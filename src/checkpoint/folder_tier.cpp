@@ -121,6 +121,11 @@ class FolderTier final : public Tier {
     return result;
   }
 
+  void copy_manifest(const Version& version, const std::string& manifest) override {
+    const ConstBytes text = std::as_bytes(std::span(manifest.data(), manifest.size()));
+    if (!backend_->put_if_absent(manifest_key(version), std::span(&text, 1))) throw taken(manifest_key(version));
+  }
+
   void remove(const Version& version) override { backend_->remove(manifest_key(version)); }
   void remove_data(const Version& version, const std::vector<int>& ranks) override {
     checkpoint::remove_data(*backend_, version, ranks);

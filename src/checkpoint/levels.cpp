@@ -172,7 +172,6 @@ void Saver::drain(Job& job) {
 
 /// Every rank writes its object; then rank 0 makes the checkpoint exist in `tier`.
 void Saver::put(Peers& peers, Tier& tier, Job& job, const Content& content, const std::string& what) {
-  const Warn warning = [this](const std::string& text) { warn(text); };
   for (bool published = false; !published;) {
     Base base;
     if (tier.builds_on_base()) {
@@ -196,18 +195,27 @@ void Saver::put(Peers& peers, Tier& tier, Job& job, const Content& content, cons
       if (peers.rank() == 0 && job.manifest.empty()) {
         job.manifest = manifest_of(job, std::move(objects), options_.chunk_bytes);
       }
+      if (partners_ && &tier == tiers_.fast.get()) {
+        copy_to_partner(peers, tier, job.version(), content, *partners_, what);
+      }
     } catch (const Error&) {
-      if (!foreign) tier.discard(job.version(), peers.rank(), own, warning);
+      if (!foreign) discard(tier, job, own);
       throw;
     }
     published = publish(peers, tier, job, content, base, own, what);
   }
 }
 
+/// What this rank has written of a save that failed.
+void Saver::discard(Tier& tier, const Job& job, const Written& own) {
+  const Warn warning = [this](const std::string& text) { warn(text); };
+  tier.discard(job.version(), channels_.writer->rank(), own, warning);
+  if (partners_ && &tier == tiers_.fast.get()) tier.discard(job.version(), partners_->kept, {}, warning);
+}
+
 /// All data is durable before. False if the ranks have to write again.
 bool Saver::publish(Peers& peers, Tier& tier, Job& job, const Content& content, const Base& base, const Written& own,
                     const std::string& what) {
-  const Warn warning = [this](const std::string& text) { warn(text); };
   struct Result {
     Outcome outcome;
     std::uint64_t number = 0;
@@ -232,18 +240,44 @@ bool Saver::publish(Peers& peers, Tier& tier, Job& job, const Content& content, 
   });
   if (results[0].outcome.code != 0) {
     // If the checkpoint may have become visible despite the failure, the data must stay.
-    if (results[0].gone != 0) tier.discard(job.version(), peers.rank(), own, warning);
+    if (results[0].gone != 0) discard(tier, job, own);
     deliver(failure, {results[0].outcome}, what);
   }
   if (results[0].number == 0) return false;
+  if (partners_ && &tier == tiers_.fast.get()) {
+    try {
+      copy_manifest(peers, tier, job, what);
+    } catch (const Error&) {
+      // Whoever put a manifest, maybe without learning of it, removes it before the data goes.
+      const Poll<Done> removed = poll(peers, what, [&] {
+        tier.remove(job.version());
+        return Done{};
+      });
+      const bool gone = std::all_of(removed.outcomes.begin(), removed.outcomes.end(),
+                                    [](const Outcome& outcome) { return outcome.code == 0; });
+      if (gone) discard(tier, job, own);
+      throw;
+    }
+  }
   tier.published(results[0].number, content);
   return true;
+}
+
+/// The keeper of rank 0's object puts the manifest into its burst buffer, too. No newer job had begun when rank 0 put
+/// it. If one has begun since, it has seen the manifest of rank 0, or has marked what the keeper holds as abandoned.
+void Saver::copy_manifest(Peers& peers, Tier& tier, const Job& job, const std::string& what) {
+  const std::string text = broadcast_text(peers, job.manifest, 0);
+  agree(peers, what, [&] {
+    if (partners_->kept == 0) tier.copy_manifest(job.version(), text);
+    return Done{};
+  });
 }
 
 void Saver::retire_after(Peers& peers, const Job& job, bool drained) {
   Retirement retirement;
   retirement.saved = job.version();
   retirement.drained = drained;
+  retirement.has_copies = partners_.has_value();
   retirement.rules = {options_.keep,        options_.keep_every,      options_.keep_best,
                       options_.best_metric, options_.best_is_highest, options_.keep_younger_s};
   retirement.rating = [this](const Version& version) { return rating_of(version); };

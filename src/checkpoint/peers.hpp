@@ -1,4 +1,4 @@
-// The ranks that save and restore together: the two blocking collectives that this layer needs, and agreement on
+// The ranks that save and restore together: the three blocking collectives that this layer needs, and agreement on
 // outcomes built on them.
 #pragma once
 
@@ -26,6 +26,8 @@ class Peers {
   virtual int size() const = 0;
   virtual void allgather(ConstBytes mine, Bytes all) = 0;
   virtual void broadcast(Bytes data, int root) = 0;
+  /// Sends to one rank and receives from one. Together these pairs are a permutation, and the sizes of a pair agree.
+  virtual void shift(ConstBytes data, int to, Bytes received, int from) = 0;
 };
 
 /// A single process without a communicator.

@@ -19,6 +19,9 @@ class Relay::Channel final : public Peers {
   void broadcast(Bytes data, int root) override {
     relay_.post(channel_, [this, data, root] { relay_.peers_->broadcast(data, root); });
   }
+  void shift(ConstBytes data, int to, Bytes received, int from) override {
+    relay_.post(channel_, [this, data, to, received, from] { relay_.peers_->shift(data, to, received, from); });
+  }
 
  private:
   Relay& relay_;

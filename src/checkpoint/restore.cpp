@@ -149,12 +149,22 @@ class Restoration {
       throw Error(ErrorCode::mismatch, "restore: rank " + std::to_string(r) +
                                            " asks for another step than rank 0; all ranks must ask for the same");
     }
-    const Complete complete = gather_complete(peers_, slow, fast);
+    in_slow_ = complete_in(slow);
+    here_ = std::move(fast);
+    const Complete complete = gather_complete(peers_, slow, here_);
     seen_ = complete.seen;
     line_ = line_of(complete.versions);
     std::vector<Version> all = by_preference(complete.versions);
     std::erase_if(all, [&](const Version& version) { return options_.step && version.step != *options_.step; });
     return all;
+  }
+
+  static std::set<Version> complete_in(const std::map<Version, Holding>& holdings) {
+    std::set<Version> complete;
+    for (const auto& [version, holding] : holdings) {
+      if (holding.complete()) complete.insert(version);
+    }
+    return complete;
   }
 
   std::string reasons() const {
@@ -172,8 +182,16 @@ class Restoration {
     Restored restored;
     std::vector<std::string> repairs;
     const RestoreOptions chosen = choose(*manifest);
+    std::vector<std::vector<Piece>> pieces;
+    const std::vector<std::uint64_t> in_slow = agree(peers_, what, [&] {
+      restored.arrays = plan(*manifest, chosen, pieces);
+      return std::uint64_t{in_slow_.contains(version) ? 1u : 0u};
+    });
+    std::optional<Error> unread;
+    if (in_slow[0] == 0) unread = read_from_others(*manifest, pieces);
     const Poll<Done> read = poll(peers_, what, [&] {
-      restored.arrays = read_arrays(*manifest, chosen, repairs);
+      if (unread) throw *unread;
+      read_pieces(*manifest, pieces, repairs);
       return Done{};
     });
     if (const std::optional<std::string> damage = damage_of(read, what)) {
@@ -282,11 +300,11 @@ class Restoration {
     return array;
   }
 
-  std::vector<RestoredArray> read_arrays(const Manifest& manifest, const RestoreOptions& chosen,
-                                         std::vector<std::string>& repairs) const {
-    const auto saved_ranks = static_cast<std::size_t>(manifest.ranks());
+  /// `pieces`: what this rank needs, by the rank that saved it.
+  std::vector<RestoredArray> plan(const Manifest& manifest, const RestoreOptions& chosen,
+                                  std::vector<std::vector<Piece>>& pieces) const {
     std::vector<RestoredArray> arrays;
-    std::vector<std::vector<Piece>> pieces(saved_ranks);
+    pieces.resize(static_cast<std::size_t>(manifest.ranks()));
     for (std::size_t a = 0; a < manifest.arrays.size(); ++a) {
       const ArraySpec& saved = manifest.arrays[a];
       if (chosen.only && !chosen.only->contains(saved.name)) continue;
@@ -294,16 +312,91 @@ class Restoration {
       plan_pieces(saved.layout, arrays.back().layout, peers_.rank(), size_bytes(saved.dtype), manifest.offsets_bytes[a],
                   arrays.back().local, pieces);
     }
+    return arrays;
+  }
+
+  void read_pieces(const Manifest& manifest, std::vector<std::vector<Piece>>& pieces,
+                   std::vector<std::string>& repairs) const {
     // Each rank starts with another object, so that the ranks do not all read the same one.
-    for (std::size_t i = 0; i < saved_ranks; ++i) {
-      const std::size_t r = (static_cast<std::size_t>(peers_.rank()) + i) % saved_ranks;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::size_t r = (static_cast<std::size_t>(peers_.rank()) + i) % pieces.size();
       if (pieces[r].empty()) continue;
       ObjectReader reader({places(tiers_), manifest.version, static_cast<int>(r)}, manifest.objects[r],
                           manifest.chunk_bytes, [&](const std::string& text) { repairs.push_back(text); });
       read_pieces(reader, pieces[r], manifest.chunk_bytes);
       pieces[r] = {};
     }
-    return arrays;
+  }
+
+  /// For a checkpoint that only burst buffers hold. Of the objects that some rank needs and does not find in its own,
+  /// one that has it broadcasts the chunks. Returns what could not be had. Collective.
+  std::optional<Error> read_from_others(const Manifest& manifest, std::vector<std::vector<Piece>>& pieces) {
+    struct Row {
+      std::uint8_t has = 0;
+      std::uint8_t needs = 0;
+    };
+    std::vector<Row> mine(pieces.size());
+    if (const auto found = here_.find(manifest.version); found != here_.end()) {
+      for (const int rank : found->second.ranks) {
+        if (static_cast<std::size_t>(rank) < mine.size()) mine[static_cast<std::size_t>(rank)].has = 1;
+      }
+    }
+    for (std::size_t r = 0; r < pieces.size(); ++r) mine[r].needs = !pieces[r].empty() && mine[r].has == 0 ? 1 : 0;
+    const std::vector<std::vector<Row>> rows = gather(peers_, mine);
+    std::optional<Error> unread;
+    for (std::size_t r = 0; r < pieces.size(); ++r) {
+      if (std::none_of(rows.begin(), rows.end(), [&](const auto& row) { return row[r].needs != 0; })) continue;
+      std::vector<int> holders;
+      for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+        if (rows[rank][r].has != 0) holders.push_back(static_cast<int>(rank));
+      }
+      const std::optional<Error> failure = broadcast_object(manifest, r, holders, pieces[r], mine[r].needs != 0);
+      if (failure && mine[r].needs != 0) unread = failure;
+      if (mine[r].needs != 0) pieces[r] = {};
+    }
+    return unread;
+  }
+
+  std::optional<Error> broadcast_object(const Manifest& manifest, std::size_t saved_rank,
+                                        const std::vector<int>& holders, std::vector<Piece>& pieces, bool is_needed) {
+    const ObjectInfo& info = manifest.objects[saved_rank];
+    const std::uint64_t chunks = chunks_of(info.data_bytes, manifest.chunk_bytes);
+    const std::uint64_t most = std::max<std::uint64_t>(1, kReadBytes / manifest.chunk_bytes);
+    std::vector<std::byte> buffer;
+    std::optional<ObjectReader> reader;
+    std::size_t holder = 0;
+    Outcome outcome;
+    if (is_needed) sort_pieces(pieces);
+    for (std::uint64_t first = 0; first < chunks;) {
+      if (holder == holders.size()) {
+        return Error(outcome.code == 0 ? ErrorCode::not_found : static_cast<ErrorCode>(outcome.code),
+                     outcome.code == 0 ? tiers_.slow->name_of(manifest.version, static_cast<int>(saved_rank)) +
+                                             " is missing, and in the burst buffers of all nodes"
+                                       : std::string(outcome.text));
+      }
+      const ChunkRange range{first, std::min(most, chunks - first)};
+      buffer.resize(std::min(range.count * manifest.chunk_bytes, info.data_bytes - first * manifest.chunk_bytes));
+      outcome = {};
+      if (peers_.rank() == holders[holder]) {
+        const auto failure = attempt("", peers_.rank(), [&] {
+          if (!reader) {
+            reader.emplace(Source{{tiers_.fast.get()}, manifest.version, static_cast<int>(saved_rank)}, info,
+                           manifest.chunk_bytes, [](const std::string&) {});
+          }
+          reader->read(range, buffer);
+        });
+        if (failure) outcome = Outcome::of(*failure);
+      }
+      peers_.broadcast(std::as_writable_bytes(std::span(&outcome, 1)), holders[holder]);
+      if (outcome.code != 0) {
+        ++holder;
+        continue;
+      }
+      peers_.broadcast(buffer, holders[holder]);
+      if (is_needed) copy_from(pieces, first * manifest.chunk_bytes, buffer);
+      first += range.count;
+    }
+    return std::nullopt;
   }
 
   /// Several threads read, verify and copy, each a range of chunks: so requests are in flight while others are
@@ -335,7 +428,9 @@ class Restoration {
   std::vector<std::set<Version>> seen_;  ///< by rank
   std::set<Version> line_;
   std::vector<std::string> warnings_;
-  bool unlisted_ = false;  ///< some rank could not list its burst buffer
+  std::set<Version> in_slow_;        ///< on rank 0
+  std::map<Version, Holding> here_;  ///< in this rank's burst buffer
+  bool unlisted_ = false;            ///< some rank could not list its burst buffer
 };
 
 }  // namespace

@@ -27,6 +27,8 @@ Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options,
       channels_(std::move(channels)),
       options_(options),
       copy_threads_(copy_threads(channels_.ranks_here)),
+      partners_(options.partner_copies ? std::optional(partners_of(channels_.node_of_rank, channels_.writer->rank()))
+                                       : std::nullopt),
       staging_(static_cast<std::size_t>(options.staging_buffers)),
       drain_{{},
              RateLimit(options.drain_bytes_per_s / channels_.writer->size(), tuning.clock),

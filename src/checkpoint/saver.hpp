@@ -7,11 +7,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/job.hpp"
 #include "checkpoint/object.hpp"
+#include "checkpoint/partners.hpp"
 #include "checkpoint/peers.hpp"
 #include "checkpoint/relay.hpp"
 #include "checkpoint/staging.hpp"
@@ -27,6 +29,7 @@ struct Channels {
   std::shared_ptr<Peers> drainer;
   std::shared_ptr<Relay> relay;  ///< empty: the threads communicate themselves
   int ranks_here = 1;            ///< processes that share this machine's cores
+  std::vector<int> node_of_rank = {0};
 };
 
 /// What only tests change.
@@ -72,6 +75,8 @@ class Saver {
   void put(Peers& peers, Tier& tier, Job& job, const Content& content, const std::string& what);
   bool publish(Peers& peers, Tier& tier, Job& job, const Content& content, const Base& base, const Written& own,
                const std::string& what);
+  void discard(Tier& tier, const Job& job, const Written& own);
+  void copy_manifest(Peers& peers, Tier& tier, const Job& job, const std::string& what);
   void retire_after(Peers& peers, const Job& job, bool drained);
   std::optional<Rating> rating_of(const Version& version);
 
@@ -82,7 +87,8 @@ class Saver {
   const Channels channels_;
   const CheckpointerOptions options_;
   const int copy_threads_;
-  std::deque<Staging> staging_;  // options_.staging_buffers
+  const std::optional<Partners> partners_;  // with partner_copies
+  std::deque<Staging> staging_;             // options_.staging_buffers
   Precedence copying_;
   DrainState drain_;              // used by the drainer thread
   std::uint64_t generation_ = 0;  // used by the writer thread; 0: not taken yet

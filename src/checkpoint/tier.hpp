@@ -100,6 +100,8 @@ class Tier {
   virtual void discard(const Version& version, int rank, const Written& written, const Warn& warn) = 0;
   /// Rank 0. Makes the checkpoint exist, unless a newer job has taken its generation in `slow`.
   virtual Publication publish(const Version& version, const Draft& draft, const Tier& slow) = 0;
+  /// Burst buffer only. Puts a manifest that rank 0 has published in its own.
+  virtual void copy_manifest(const Version&, const std::string&) {}
   /// Every rank, after the publication has succeeded.
   virtual void published(std::uint64_t, const Content&) {}
 

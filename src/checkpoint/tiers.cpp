@@ -59,7 +59,8 @@ std::vector<Version> fast_victims(const std::map<Version, Holding>& fast, const 
 }
 
 /// On rank 0: chooses the victims and removes their manifests, which makes them invisible.
-std::vector<Victim> remove_manifests(const Tiers& tiers, const Retirement& retirement, const Warn& warn) {
+std::vector<Victim> remove_manifests(const Tiers& tiers, const Retirement& retirement,
+                                     const std::set<Version>& in_copies, const Warn& warn) {
   const std::map<Version, Holding> slow = list_or_warn(*tiers.slow, warn);
   std::vector<Victim> victims;
   const auto remove_from = [&](Tier& tier, const std::map<Version, Holding>& holdings,
@@ -79,7 +80,9 @@ std::vector<Victim> remove_manifests(const Tiers& tiers, const Retirement& retir
         not_kept(complete_up_to(retirement.saved, slow), retirement.saved, retirement.rules, retirement.rating));
   }
   if (tiers.fast) {
-    const std::map<Version, Holding> fast = list_or_warn(*tiers.fast, warn);
+    std::map<Version, Holding> fast = list_or_warn(*tiers.fast, warn);
+    // The node of an earlier rank 0 may be lost.
+    for (const Version& version : in_copies) fast[version].manifest = true;
     remove_from(*tiers.fast, fast, fast_victims(fast, slow, retirement));
   }
   return victims;
@@ -132,7 +135,11 @@ std::vector<Version> not_kept(const std::set<Version>& complete, const Version& 
 
 void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, const Warn& warn) {
   std::vector<Victim> victims;
-  if (peers.rank() == 0) victims = remove_manifests(tiers, retirement, warn);
+  std::set<Version> in_copies;
+  if (tiers.fast && retirement.has_copies) {
+    in_copies = gather_complete(peers, {}, list_or_warn(*tiers.fast, warn)).versions;
+  }
+  if (peers.rank() == 0) victims = remove_manifests(tiers, retirement, in_copies, warn);
   std::uint64_t count = victims.size();
   peers.broadcast(std::as_writable_bytes(std::span(&count, 1)), 0);
   if (count == 0) return;
@@ -142,6 +149,15 @@ void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, cons
   std::map<Version, Holding> seen;
   if (tiers.fast && std::any_of(victims.begin(), victims.end(), [](const Victim& v) { return v.fast != 0; })) {
     seen = list_or_warn(*tiers.fast, warn);
+    if (retirement.has_copies) {
+      // All copies of a manifest go before any data.
+      agree(peers, "removing old checkpoints", [&] {
+        for (const Victim& victim : victims) {
+          if (victim.fast != 0 && seen[victim.version].manifest) tiers.fast->remove(victim.version);
+        }
+        return Done{};
+      });
+    }
   }
   for (const Victim& victim : victims) {
     std::vector<int> ranks;

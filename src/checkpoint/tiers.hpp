@@ -54,6 +54,7 @@ struct Retirement {
   KeepRules rules;
   Rate rating;                  ///< called on rank 0
   std::set<Version> under_way;  ///< versions still to be drained; rank 0's counts
+  bool has_copies = false;      ///< burst buffers hold copies of what others hold
 };
 
 /// Removes old versions, none newer than `saved`. Slow tier, once `saved` is drained: older ones of its step; beyond

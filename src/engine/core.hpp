@@ -124,6 +124,8 @@ class Core {
   std::shared_ptr<Transport> transport;
   bool transport_broken = false;
   Caller caller = Caller::application;  ///< of the thread that holds the lock
+  /// That thread starts an operation and then computes: sending long messages is left to progress threads.
+  bool leaves_to_threads = false;
   BufferPool buffers;
   OperationTable operations;
   FailureDetector detector;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -185,12 +186,30 @@ CpuSet find_allowed_cpus(pid_t) {
   return allowed;
 }
 
+/// Slurm's daemon of a step: the parent of the tasks that srun starts. It belongs to root, and may run on all CPUs of
+/// the node even if the step has fewer.
+bool is_slurm_daemon(pid_t process) { return content(proc(process, "comm")) == "slurmstepd\n"; }
+
+/// The CPUs of the step of Slurm that this process is a task of; empty if they cannot be told. Slurm tells their
+/// number. If the control group allows no more, as on nodes without other jobs and on those where Slurm confines each
+/// step, they are these.
+CpuSet cpus_of_slurm_step() {
+  const char* const number = std::getenv("SLURM_CPUS_ON_NODE");
+  const CpuSet allowed = allowed_cpus();
+  return number != nullptr && allowed.count() <= std::atoi(number) ? allowed : CpuSet{};
+}
+
 Launch find_launch(pid_t process) {
   constexpr int kMostScripts = 16;
   Launch found{.process = process, .started = process, .launcher_cpus = {}};
   if (!proc_has_own_numbers() || !started_as_rank(process)) return found;
   for (int i = 0; i < kMostScripts; ++i) {
     const std::optional<pid_t> parent = parent_of(found.started);
+    if (parent && is_slurm_daemon(*parent)) {
+      found.launcher = *parent;
+      found.launcher_cpus = cpus_of_slurm_step();
+      return found;
+    }
     if (!parent || !is_ours(*parent)) return found;
     if (!started_as_rank(*parent)) {
       found.launcher = *parent;

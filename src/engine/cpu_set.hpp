@@ -54,8 +54,8 @@ CpuSet allowed_cpus();
 struct Launch {
   pid_t process = 0;     ///< this one
   pid_t started = 0;     ///< the process that the launcher started: this one, or a script around it
-  pid_t launcher = 0;    ///< 0: none, or one of another user
-  CpuSet launcher_cpus;  ///< when it was found
+  pid_t launcher = 0;    ///< 0: none, or one of another user that is not Slurm's daemon
+  CpuSet launcher_cpus;  ///< when it was found; of Slurm's daemon: those of its step
 };
 Launch launch();
 
@@ -63,7 +63,7 @@ Launch launch();
 struct Inheritance {
   pid_t started = 0;   ///< as Launch has it
   pid_t launcher = 0;  ///< as Launch has it
-  CpuSet cpus;  ///< the CPUs of the launcher and of this process; the control group may allow fewer, see Topology
+  CpuSet cpus;  ///< Launch::launcher_cpus and the CPUs of this process; the control group may allow fewer, see Topology
 };
 Inheritance inheritance();
 

@@ -142,11 +142,13 @@ std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, con
   started.call.arithmetic = arithmetic;
   started.call.signature = signature;
   if (trace::enabled()) started.call.begin_ns = trace::detail::now_ns();
+  leaves_to_threads = then == Then::go_on && wants_thread && transport->any_thread();
   try {
     prepare(started, std::move(plan));
   } catch (...) {
     fail(started, std::current_exception(), "could not start the operation");
   }
+  leaves_to_threads = false;
   finish_if_over(started);
   const bool has_tasks = started.is_running() && started.call.compiled->tasks().count() > 0;
   const bool has_workers = node.team.progress_cores > 0;

@@ -70,6 +70,11 @@ bool RemoteMessages::has_room(const Step& what) {
          pair(what.peer).long_sends < window_.messages();
 }
 
+// A transport may copy a long message before its send returns, in the time of the computation that is to hide it.
+bool RemoteMessages::is_left_to_threads(const Step& what) const {
+  return core_.leaves_to_threads && what.kind == StepKind::send && SendWindow::counts(what.from.size_bytes);
+}
+
 void RemoteMessages::post(Operation& operation, StepId step) {
   const Step& what = operation.step(step);
   if (core_.transport_broken)
@@ -81,7 +86,7 @@ void RemoteMessages::post(Operation& operation, StepId step) {
     throw FailureDetector::gone_error(what.peer, core_.describe(operation));
   if (is_blocked(operation, what))
     blocked_.push({&operation, step});
-  else if (core_.may_call_transport() && has_room(what))
+  else if (core_.may_call_transport() && !is_left_to_threads(what) && has_room(what))
     post_now(operation, step);
   else
     waiting_.push({&operation, step});

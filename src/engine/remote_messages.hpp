@@ -142,6 +142,7 @@ class RemoteMessages final : public Mechanism {
   void on_left(int peer);
   void ask_for_failed();
   bool has_room(const Step& what);
+  bool is_left_to_threads(const Step& what) const;
   void post_now(Operation& operation, StepId step);
   bool post_waiting();
   int tag_of(const Operation& operation, StepId step) const;

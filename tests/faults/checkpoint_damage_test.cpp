@@ -140,6 +140,7 @@ class Rotting final : public Peers {
     damage(where_, key_, change_);
   }
   void broadcast(Bytes, int) override {}
+  void shift(ConstBytes, int, Bytes, int) override {}
 
  private:
   store::Backend& where_;

@@ -178,6 +178,37 @@ def test_a_burst_buffer_that_fails_on_one_rank_fails_the_checkpoint_on_all(comm,
         expect(restored, layout, comm.rank, 1)
 
 
+def test_copies_on_partners_outlive_the_burst_buffer_of_a_node(folder):
+    world = MPI.COMM_WORLD
+    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    first = node.bcast(world.rank)  # names the node
+    fewest = world.allreduce(node.size, MPI.MIN)
+    group = world.Split(0 if node.rank < fewest else MPI.UNDEFINED, world.rank)
+    if group == MPI.COMM_NULL:
+        return
+    places = {"url": f"file://{folder}/slow", "burst_buffer": f"file://{folder}/fast{first}", "comm": group}
+    if group.allreduce(first, MPI.MAX) == 0:
+        with pytest.raises(ps.Error, match=f"a node has {group.size} of the {group.size} ranks"):
+            ps.Checkpointer(**places, partner_copies=True)
+        return
+    layout = ps.Layout.even((3_000_000,), group.size)  # several messages for each copy
+    values = np.arange(3_000_000, dtype=np.float64)
+    with ps.Checkpointer(**places, partner_copies=True) as ck:
+        ck.save(1, {"a": ps.DistArray.from_global(layout, values, group.rank)}).wait("drained")
+    group.Barrier()
+    if group.rank == 0:  # as if it had not been drained, and the node of rank 0 had failed
+        shutil.rmtree(folder / "slow" / "checkpoints")
+        shutil.rmtree(folder / f"fast{first}")
+    group.Barrier()
+    with ps.Checkpointer(**places) as ck, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step, restored = ck.restore({"a": layout})
+        assert step == 1
+        assert np.array_equal(restored["a"].local, ps.DistArray.from_global(layout, values, group.rank).local)
+        whole = ck.restore()[1]["a"]
+        assert np.array_equal(whole, values)
+
+
 def test_a_wrong_place_is_told_to_all(comm, folder):
     with pytest.raises(ps.Error) as error:
         ps.Checkpointer("nowhere:x" if comm.rank == comm.size - 1 else f"file://{folder}/slow", comm=comm)

@@ -404,6 +404,13 @@ def test_saves_follow_each_other_through_several_staging_buffers(urls):
         ps.Checkpointer(**urls, staging_buffers=0)
 
 
+def test_one_process_has_no_partner(tmp_path):
+    with pytest.raises(ps.Error, match="a node has 1 of the 1 ranks; expected at most half"):
+        ps.Checkpointer(f"file://{tmp_path}/slow", burst_buffer=f"file://{tmp_path}/fast", partner_copies=True)
+    with pytest.raises(ps.Error, match="partner_copies is given without a burst buffer"):
+        ps.Checkpointer(f"file://{tmp_path}/slow", partner_copies=True)
+
+
 @both_forms
 def test_periodic_ones_stay(urls):
     with ps.Checkpointer(**urls, keep=2, keep_every=100) as ck:

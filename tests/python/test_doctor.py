@@ -90,6 +90,20 @@ def test_a_job_that_hangs_is_ended(launcher: Path, monkeypatch: pytest.MonkeyPat
     assert (finding.state, finding.found) == ("problem", "a job of 2 was still running after 1 s")
 
 
+def test_in_a_step_of_slurm_the_job_asks_for_no_other_step(launcher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for the cores of this one."""
+    write_launcher(launcher, 'echo "in the job <$SLURM_JOB_ID>"; exit 3', monkeypatch)
+    _, found = run(SLURM_JOB_ID="17", SLURM_STEP_NUM_TASKS="1")
+    assert "ended with status 3: in the job <>" in found["collectives"]["found"]
+
+
+def test_srun_without_mpi() -> None:
+    status, found = run(SLURM_STEP_NUM_TASKS="4")
+    assert status == 1
+    assert "srun has started 4 tasks that do not know each other" in found["launcher"]["found"]
+    assert "srun --mpi=pmi2" in found["launcher"]["mend"]
+
+
 def test_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = {each.check: each for each in doctor._jobs()}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from penstock.bench.installation import cores
 
 Run = Callable[..., subprocess.CompletedProcess]
 ROOT = Path(__file__).parents[2]
@@ -131,6 +132,19 @@ def test_the_benchmark_runs(run: Run) -> None:
     }
     assert all(set(row["seconds"]) == {"gloo/mpich", "penstock/mpich"} for row in report["rows"])
     assert all(0 <= facts["hidden_share"] <= 1 for facts in report["summary"]["hidden"])
+
+
+@pytest.mark.skipif(len(cores()) < 2, reason="needs 2 cores")
+def test_the_benchmark_binds_ranks(run: Run) -> None:
+    def bench(cores_of_rank: int) -> subprocess.CompletedProcess[str]:
+        options = ["--quick", "--ranks", "2", "--mpi", "mpich", "--ops", "ddp", "--json"]
+        return run(PYTHON, "-m", "penstock", "bench", "torch", *options, "--compute-cores", str(cores_of_rank))
+
+    done = bench(1)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["summary"]["hidden"]
+    done = bench(len(cores()))
+    assert f"the ranks of a node need {len(cores())} cores each, more than it has" in done.stderr + done.stdout
 
 
 def test_the_benchmark_of_bootstrapping_runs(run: Run) -> None:

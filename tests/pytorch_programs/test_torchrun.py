@@ -266,3 +266,51 @@ def test_jobs_of_other_sizes_follow_at_one_endpoint(run: Run, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     expected = {f"{number} {rank} of {ranks}" for number, ranks in enumerate((3, 2, 3)) for rank in range(ranks)}
     assert {path.name for path in tmp_path.glob("* of *")} == expected
+
+
+@pytest.mark.parametrize("killed", [0, 1], ids=["first", "second"])
+def test_a_group_shrinks_when_an_agent_was_killed(run: Run, tmp_path: Path, killed: int) -> None:
+    """With its ranks, as when a node fails. The rendezvous' store is of neither agent, or none would survive the death of its
+    host, whatever the backend."""
+    script = program(
+        tmp_path / "program.py",
+        RESTARTED + f"folder = {str(tmp_path)!r}\n"
+        "if size == 2 and os.path.exists(folder + '/killed'):\n"
+        "    dist.barrier()\n"
+        "    open(f'{folder}/went on {rank}', 'w').close()\n"
+        "    dist.destroy_process_group()\n"
+        "    sys.exit()\n"
+        "if size == 4:\n"
+        "    with open(f'{folder}/new {rank}', 'w') as file:\n"
+        "        file.write(f'{os.getppid()} {os.getpid()}')\n"
+        "    os.rename(f'{folder}/new {rank}', f'{folder}/rank {rank}')\n"
+        "while True:\n"  # until another rank ends, or the agent starts all again for one more node
+        "    dist.all_reduce(torch.ones(1))\n"
+        "    time.sleep(0.02)\n",
+    )
+    script.write_text("import time\n" + script.read_text())
+    holder = program(
+        tmp_path / "holder.py",
+        "import subprocess, time\n"
+        "from pathlib import Path\n"
+        "store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)\n"
+        "agent = [sys.executable, '-m', 'torch.distributed.run', '--nnodes', '1:2', '--nproc-per-node', '2',\n"
+        "         '--max-restarts', '3', '--rdzv-backend', 'c10d', '--rdzv-conf', 'is_host=0,last_call_timeout=5',\n"
+        "         '--rdzv-endpoint', f'127.0.0.1:{store.port}', '--local-addr', '127.0.0.1', sys.argv[1]]\n"
+        "agents = [subprocess.Popen(agent, start_new_session=True) for _ in range(2)]\n"
+        "folder = Path(sys.argv[1]).parent\n"
+        "while len(list(folder.glob('rank *'))) < 4:\n"
+        "    assert all(agent.poll() is None for agent in agents)\n"
+        "    time.sleep(0.1)\n"
+        "parents = dict(tuple(map(int, (folder / f'rank {rank}').read_text().split()))[::-1] for rank in range(4))\n"
+        "first = int((folder / 'rank 0').read_text().split()[0])\n"
+        "victim = next(agent for agent in agents if (agent.pid == first) == (sys.argv[2] == '0'))\n"
+        "(folder / 'killed').touch()\n"
+        "for process in (victim.pid, *(worker for worker, parent in parents.items() if parent == victim.pid)):\n"
+        "    os.kill(process, signal.SIGKILL)\n"
+        "victim.wait()\n"
+        "sys.exit(next(agent for agent in agents if agent is not victim).wait())\n",
+    )
+    done = run(PYTHON, holder, script, killed)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.glob("went on *")} == {"went on 0", "went on 1"}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 from penstock.bench import runner
-from penstock.bench.installation import Installation
+from penstock.bench.installation import Installation, cores
 from penstock.bench.runner import Program, Report
+from penstock.bench.worker import Cannot
 from penstock.text_table import columns
 
 SUMMARY = (
@@ -42,6 +45,12 @@ OPTIONS = {
     "ddp_layers": (6, 4, "its number of layers"),
     "ddp_samples": (64, 32, "samples of each rank in a step"),
     "ddp_bucket_mb": (4.0, 0.25, "MiB of a bucket of gradients"),
+    "compute_cores": (
+        0,
+        0,
+        "cores that each rank computes on, beside each other on a node; the threads of both backends may use the others. "
+        "0: ranks are not bound",
+    ),
     "progress_cores": ("auto", "auto", "communication cores of each node: auto, 0, or a number"),
     "transport": ("auto", "auto", "what carries penstock's messages: auto, mpi, or ucx, as under torchrun"),
 }
@@ -68,15 +77,59 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
     from mpi4py import MPI
 
     import penstock.torch
-    from penstock.bench.worker import times_of
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(max(1, parameters["compute_cores"]))
     cores = parameters["progress_cores"]
     options = penstock.torch.Options(
         progress_cores=cores if cores == "auto" else int(cores), transport=parameters["transport"]
     )
-    dist.init_process_group("penstock", pg_options=options)
-    groups = {name: dist.new_group(backend=name) for name in program.split(",")}
+    with _bound(MPI.COMM_WORLD, parameters["compute_cores"]) as unbound:
+        dist.init_process_group("penstock", pg_options=options)
+        groups = {}
+        for name in sorted(program.split(","), reverse=True):  # penstock looks at where the process is bound
+            with unbound() if name == "gloo" else nullcontext():
+                groups[name] = dist.new_group(backend=name)
+        groups = {name: groups[name] for name in program.split(",")}
+        rows = _rows(groups, parameters)
+        dist.destroy_process_group()
+    return rows
+
+
+@contextmanager
+def _bound(world: Any, cores_of_rank: int) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Bind the calling thread to this rank's cores. Yields a context in which it is not bound: what starts there is not."""
+    from mpi4py import MPI
+
+    before = os.sched_getaffinity(0)
+    usable = cores()
+    local = world.Split_type(MPI.COMM_TYPE_SHARED)
+    last = (local.rank + 1) * cores_of_rank
+    too_few = world.allreduce(last > len(usable), MPI.LOR)
+    local.Free()
+    if too_few:
+        raise Cannot(f"the ranks of a node need {cores_of_rank} cores each, more than it has ({len(usable)} here)")
+    mine = {cpu for core in usable[last - cores_of_rank : last] for cpu in core} or before
+
+    @contextmanager
+    def unbound() -> Iterator[None]:
+        os.sched_setaffinity(0, before)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, mine)
+
+    os.sched_setaffinity(0, mine)
+    try:
+        yield unbound
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _rows(groups: dict[str, Any], parameters: dict[str, Any]) -> runner.Measured:
+    from mpi4py import MPI
+
+    from penstock.bench.worker import times_of
+
     rows: runner.Measured = []
 
     def add(operation: str, size_bytes: int, seconds: dict[str, float]) -> None:
@@ -98,7 +151,6 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
         for size_bytes in [0] if operation == "barrier" else parameters["bytes"]:
             runs = {name: _collective(operation, size_bytes, group) for name, group in groups.items()}
             add(operation, size_bytes, times_of(MPI.COMM_WORLD, runs, budget_s))
-    dist.destroy_process_group()
     return rows
 
 

@@ -49,6 +49,19 @@ class Meeting {
     arrive([] {});
   }
 
+  void shift(int rank, ConstBytes data, int to, Bytes received) {
+    arrive([&] {
+      sent_.resize(static_cast<std::size_t>(ranks_));
+      sent_[static_cast<std::size_t>(to)] = data;
+    });
+    arrive([&] {
+      const ConstBytes mine = sent_[static_cast<std::size_t>(rank)];
+      if (mine.size() != received.size()) throw Error(ErrorCode::internal, "the sizes of a shift differ");
+      if (!mine.empty()) std::memcpy(received.data(), mine.data(), mine.size());
+    });
+    arrive([] {});
+  }
+
  private:
   void arrive(const std::function<void()>& action) {
     std::unique_lock lock(mutex_);
@@ -69,6 +82,7 @@ class Meeting {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::byte> buffer_;
+  std::vector<ConstBytes> sent_;  // by receiver
   int arrived_ = 0;
   std::uint64_t round_ = 0;
 };
@@ -81,6 +95,7 @@ class ThreadPeers final : public Peers {
   int size() const override { return ranks_; }
   void allgather(ConstBytes mine, Bytes all) override { meeting_->allgather(rank_, mine, all); }
   void broadcast(Bytes data, int root) override { meeting_->broadcast(rank_, data, root); }
+  void shift(ConstBytes data, int to, Bytes received, int) override { meeting_->shift(rank_, data, to, received); }
 
  private:
   const std::shared_ptr<Meeting> meeting_;
@@ -94,6 +109,7 @@ struct World {
   SaverTuning tuning;
   bool relayed = false;  ///< as if MPI let only the application's thread call it
   std::function<Tiers(int rank)> tiers;
+  std::vector<int> nodes = {};  ///< by rank, for CheckpointerOptions::partner_copies
 };
 
 /// A Checkpointer, assembled from parts that a test chooses.
@@ -110,6 +126,7 @@ class Rank {
       channels_.writer = std::make_shared<ThreadPeers>(meetings[1], rank, ranks_);
       channels_.drainer = std::make_shared<ThreadPeers>(meetings[2], rank, ranks_);
     }
+    channels_.node_of_rank = world.nodes;
     saver_ = std::make_unique<Saver>(tiers_, channels_, options_, world.tuning);
   }
 

@@ -15,36 +15,23 @@
 #include "engine/local_transport.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
+#include "wrapped_transport.hpp"
 
 namespace penstock::engine {
 namespace {
 
-/// Wraps a transport. poll() calls a function first.
-class CallingTransport final : public Transport {
+/// poll() calls a function first.
+class CallingTransport final : public WrappedTransport {
  public:
   CallingTransport(std::unique_ptr<Transport> inner, std::function<void()> call)
-      : inner_(std::move(inner)), call_(std::move(call)) {}
+      : WrappedTransport(std::move(inner)), call_(std::move(call)) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  const std::vector<std::int32_t>& node_of_rank() const override { return inner_->node_of_rank(); }
-  bool any_thread() const override { return inner_->any_thread(); }
-  std::string description() const override { return inner_->description(); }
-  int max_tag() const override { return inner_->max_tag(); }
-  bool isend(ConstBytes from, int peer, int tag, Token token) override { return inner_->isend(from, peer, tag, token); }
-  void irecv(Bytes to, int peer, int tag, Token token) override { inner_->irecv(to, peer, tag, token); }
-  bool take(Bytes to, int tag, Token token) override { return inner_->take(to, tag, token); }
   void poll(std::vector<Completion>& complete) override {
     call_();
-    inner_->poll(complete);
+    WrappedTransport::poll(complete);
   }
-  void cancel(Token receive) override { inner_->cancel(receive); }
-  bool has_gone(int peer) noexcept override { return inner_->has_gone(peer); }
-  void poke() noexcept override { inner_->poke(); }
-  void allgather(ConstBytes mine, Bytes all) override { inner_->allgather(mine, all); }
 
  private:
-  const std::unique_ptr<Transport> inner_;
   const std::function<void()> call_;
 };
 

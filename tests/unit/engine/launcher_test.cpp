@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,6 +68,41 @@ TEST(Launcher, IsFoundBehindAScript) {
   const std::string script = "\"$0\" \"$1\" && exit 0 || exit 1";  // no exec: the shell stays in between
   const std::string filter = "--gtest_filter=Launcher.IsFoundBehindAScript";
   EXPECT_EQ(run_as_rank({"/bin/sh", "-c", script, self(), filter}, cpus_of_process(::getpid()).text()), 0);
+}
+
+/// The name of the kernel for this process, while it lasts.
+class Named {
+ public:
+  explicit Named(const char* name) {
+    ::prctl(PR_GET_NAME, before_.data());
+    ::prctl(PR_SET_NAME, name);
+  }
+  ~Named() { ::prctl(PR_SET_NAME, before_.data()); }
+  Named(const Named&) = delete;
+  Named& operator=(const Named&) = delete;
+
+ private:
+  std::array<char, 16> before_{};
+};
+
+/// A daemon of Slurm may run on all CPUs; its step has as many as SLURM_CPUS_ON_NODE says.
+TEST(Launcher, OfSlurmGivesAWholeNodeToARank) {
+  if (is_checked_as_rank()) return;
+  const Named name("slurmstepd");
+  ::setenv("SLURM_CPUS_ON_NODE", std::to_string(allowed_cpus().count()).c_str(), 1);
+  const std::vector<std::string> command{self(), "--gtest_filter=Launcher.OfSlurmGivesAWholeNodeToARank"};
+  EXPECT_EQ(run_as_rank(command, allowed_cpus().text()), 0);
+  ::unsetenv("SLURM_CPUS_ON_NODE");
+}
+
+TEST(Launcher, OfSlurmGivesNoCpusOfOtherJobsToARank) {
+  if (is_checked_as_rank()) return;
+  if (allowed_cpus().count() < 2) GTEST_SKIP() << "a single CPU";
+  const Named name("slurmstepd");
+  ::setenv("SLURM_CPUS_ON_NODE", "1", 1);
+  const std::vector<std::string> command{self(), "--gtest_filter=Launcher.OfSlurmGivesNoCpusOfOtherJobsToARank"};
+  EXPECT_EQ(run_as_rank(command, std::to_string(allowed_cpus().cpus().front())), 0);
+  ::unsetenv("SLURM_CPUS_ON_NODE");
 }
 
 TEST(Launcher, IsNoneForAProgramThatNobodyLaunched) {
