@@ -309,9 +309,7 @@ Default choose_default(const Team& team, const Collective& collective) {
               : is_hierarchy && !moves_blocks(collective.kind) ? "hierarchical"
                                                                : "binomial",
               "a split was asked for"};
-    // The root of a scatter would copy all blocks into the staging buffers alone.
-    const bool is_read = collective.kind == CollectiveKind::scatter && is_shared && bytes > kDividedBytes;
-    if (fits_staging && !is_read) return staged;
+    if (fits_staging) return staged;
     if (is_shared && bytes > kDividedBytes) {
       if (team.progress_cores == 0)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};

@@ -94,8 +94,6 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::allgather, 2 << 20), "ring");
   EXPECT_EQ(chosen(node, CollectiveKind::gather, 4 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::gather, 8 << 20), "divided");
-  EXPECT_EQ(chosen(node, CollectiveKind::scatter, 64 << 10), "staged");
-  EXPECT_EQ(chosen(node, CollectiveKind::scatter, 1 << 20), "divided") << "the root would stage all blocks alone";
   EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 512 << 10), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 1 << 20), "pairwise");
   EXPECT_EQ(chosen(node, CollectiveKind::reduce, 1 << 20), "staged");
