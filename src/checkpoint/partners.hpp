@@ -11,7 +11,7 @@
 
 namespace penstock::checkpoint {
 
-/// Of one rank. Together the partners of all ranks are a permutation, in which nobody keeps a copy of his own node.
+/// Of one rank. Together the partners of all ranks are a permutation, in which no rank keeps a copy of its own node.
 struct Partners {
   int keeper = 0;  ///< keeps the copy of this rank's object
   int kept = 0;    ///< this rank keeps the copy of this one's object

@@ -17,6 +17,7 @@
 #include "engine/heap.hpp"
 #include "engine/local_transport.hpp"
 #include "penstock/error.hpp"
+#include "unit/engine/wrapped_transport.hpp"
 
 namespace {
 
@@ -51,36 +52,25 @@ namespace {
 enum class Lacking { description, nodes };
 
 /// Throws bad_alloc once, at the first query of `lacking`.
-class Starved final : public engine::Transport {
+class Starved final : public engine::WrappedTransport {
  public:
-  Starved(std::unique_ptr<engine::Transport> under, Lacking lacking) : under_(std::move(under)), lacking_(lacking) {}
+  Starved(std::unique_ptr<engine::Transport> under, Lacking lacking)
+      : WrappedTransport(std::move(under)), lacking_(lacking) {}
 
-  int rank() const override { return under_->rank(); }
-  int size() const override { return under_->size(); }
   const std::vector<std::int32_t>& node_of_rank() const override {
     starve(Lacking::nodes);
-    return under_->node_of_rank();
+    return WrappedTransport::node_of_rank();
   }
-  bool any_thread() const override { return under_->any_thread(); }
   std::string description() const override {
     starve(Lacking::description);
-    return under_->description();
+    return WrappedTransport::description();
   }
-  int max_tag() const override { return under_->max_tag(); }
-  bool isend(ConstBytes from, int peer, int tag, Token token) override { return under_->isend(from, peer, tag, token); }
-  void irecv(Bytes to, int peer, int tag, Token token) override { under_->irecv(to, peer, tag, token); }
-  bool take(Bytes to, int tag, Token token) override { return under_->take(to, tag, token); }
-  void poll(std::vector<Completion>& complete) override { under_->poll(complete); }
-  void cancel(Token receive) override { under_->cancel(receive); }
-  void poke() noexcept override { under_->poke(); }
-  void allgather(ConstBytes mine, Bytes all) override { under_->allgather(mine, all); }
 
  private:
   void starve(Lacking what) const {
     if (what == lacking_ && std::exchange(is_first_, false)) throw std::bad_alloc();
   }
 
-  const std::unique_ptr<engine::Transport> under_;
   const Lacking lacking_;
   mutable bool is_first_ = true;
 };

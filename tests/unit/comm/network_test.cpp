@@ -16,6 +16,7 @@
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
+#include "unit/engine/wrapped_transport.hpp"
 
 namespace penstock::comm {
 namespace {
@@ -65,33 +66,16 @@ TEST(Network, ChoosesByCostBetweenNodes) {
 }
 
 /// A transport whose rank has the options to itself until it first talks to others.
-class WithOwnOptions final : public engine::Transport {
+class WithOwnOptions final : public engine::WrappedTransport {
  public:
   WithOwnOptions(std::unique_ptr<engine::Transport> transport, std::unique_lock<std::mutex> lock)
-      : transport_(std::move(transport)), lock_(std::move(lock)) {}
-  int rank() const override { return transport_->rank(); }
-  int size() const override { return transport_->size(); }
-  const std::vector<std::int32_t>& node_of_rank() const override { return transport_->node_of_rank(); }
-  bool any_thread() const override { return transport_->any_thread(); }
-  int max_tag() const override { return transport_->max_tag(); }
-  std::string description() const override { return transport_->description(); }
-  bool isend(ConstBytes from, int peer, int tag, Token token) override {
-    return transport_->isend(from, peer, tag, token);
-  }
-  void irecv(Bytes to, int peer, int tag, Token token) override { transport_->irecv(to, peer, tag, token); }
-  bool take(Bytes to, int tag, Token token) override { return transport_->take(to, tag, token); }
-  void poll(std::vector<Completion>& complete) override { transport_->poll(complete); }
-  void cancel(Token receive) override { transport_->cancel(receive); }
-  void set_farewell(ConstBytes packet, int tag) override { transport_->set_farewell(packet, tag); }
-  bool has_gone(int peer) noexcept override { return transport_->has_gone(peer); }
-  void poke() noexcept override { transport_->poke(); }
+      : WrappedTransport(std::move(transport)), lock_(std::move(lock)) {}
   void allgather(ConstBytes mine, Bytes all) override {
     if (lock_.owns_lock()) lock_.unlock();
-    transport_->allgather(mine, all);
+    WrappedTransport::allgather(mine, all);
   }
 
  private:
-  std::unique_ptr<engine::Transport> transport_;
   std::unique_lock<std::mutex> lock_;
 };
 
