@@ -96,7 +96,9 @@ def test_samples_are_filtered_and_multiplied_there() -> None:
         assert np.concatenate([b["x"][:, 0] for b in batches]).tolist() == [i for i in order for _ in range(i % 3)]
         assert os.getpid() not in {int(process) for b in batches for process in b["process"]}
     samples = [np.full(8, i, np.uint8).tobytes() for i in range(6)]
-    files = ps.Dataset.from_bytes(samples, range(6)).decode_raw((8,)).flat_map(label_in_rows, processes=1).pad().batch(6)
+    files = (
+        ps.Dataset.from_bytes(samples, range(6)).decode_raw((8,)).flat_map(label_in_rows, processes=1).pad().batch(6)
+    )
     [batch] = files
     assert batch["label"].tolist() == list(range(6))
     assert batch["x"].shape == (6, 5)
