@@ -407,6 +407,10 @@ def typed_block_message(spec: Any, ranks: int) -> DerivedBlocks:
         if not isinstance(spec[1], (list, tuple)) or len(spec[1]) != 2:
             raise Error(f"a buffer specification of Alltoallw has {spec[1]!r}; expected (counts, displacements)")
         given_counts, given_displacements = spec[1]
+    if is_bottom(array) and (given_counts is None or given_displacements is None):
+        raise Error(
+            f"a buffer specification of Alltoallw has MPI.BOTTOM without counts or displacements; expected {what}"
+        )
     if len(datatypes) != ranks:
         raise Error(
             f"a buffer specification has {len(datatypes)} datatypes; expected {what} with one for each of {ranks} ranks"

@@ -439,6 +439,21 @@ def start(
     )
 
 
+def start_parts(
+    core: _penstock.Comm,
+    layouts: tuple[Layout, Layout],
+    dtype: np.dtype[Any],
+    source: Sequence[NDArray[Any]],
+    target: Sequence[NDArray[Any]],
+) -> _penstock.Request:
+    """:func:`start` for elements that are only moved, in this rank's arrays of :attr:`Layout.part_shapes`. For short arrays
+    that is faster: the extension alone checks them."""
+    name, (before, after) = _name_of(dtype), layouts
+    return _penstock.start_redistribution(
+        core, before._native, after._native, (name, name), "N", source, target, 1, 0, None, ""
+    )
+
+
 def _failure_of(rank: int, source: object, target: object) -> str:
     """What is wrong with the arrays of a call, or ""."""
     for what, given in (("source", source), ("target", target)):

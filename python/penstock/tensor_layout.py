@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from penstock import _penstock
 from penstock.error import Error
-from penstock.layout import DistArray, Layout
-from penstock.redistribute import start
+from penstock.layout import Layout
+from penstock.redistribute import start_parts
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -108,21 +108,31 @@ class Redistributing(Generic[Tensor]):
         return self._result
 
 
+class Move(NamedTuple, Generic[Tensor]):
+    """A redistribution that is ready to start on this rank."""
+
+    layouts: tuple[Layout, Layout]  #: before and after
+    dtype: np.dtype[Any]  #: of the bits that travel
+    source: list[NDArray[Any]]  #: for each box of this rank that is not empty
+    target: list[NDArray[Any]]
+    finish: Callable[[], Tensor]  #: makes the result of the target's memory
+
+
 def start_move(
     core: _penstock.Comm,
-    prepare: Callable[[], tuple[DistArray[Any], DistArray[Any], Callable[[], Tensor]]],
+    prepare: Callable[[], Move[Tensor]],
     explained: Callable[[Error], Error] = lambda error: error,
 ) -> Redistributing[Tensor]:
-    """Start to move what ``prepare`` returns: source, target, and what makes the result of the target's memory. Collective.
+    """Start to move what ``prepare`` returns. Collective.
 
     If ``prepare`` raises, so does this call, and the other ranks' operations fail.
     """
     try:
-        source, target, finish = prepare()
+        layouts, dtype, source, target, finish = prepare()
     except Exception as error:
         core.fail_next(str(error))
         raise
-    pending = start(core, source, target, "N", 1, 0, None)
+    pending = start_parts(core, layouts, dtype, source, target)
     return Redistributing(pending, finish, (source, target), explained)
 
 

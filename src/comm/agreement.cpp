@@ -31,11 +31,28 @@ enum Word : std::size_t {
   kAlgorithm,
   kWords
 };
+/// What follows these words if a record lists no counts.
+enum DigestWord : std::size_t { kPairs = kWords, kReceived, kDigestWords };
 constexpr std::uint64_t kPlan = 254;
 constexpr std::uint64_t kFailure = 255;
 constexpr std::size_t kMostDifferences = 4;  // named in one message
+/// In larger jobs a record has digests of its counts. All records together would grow with the square of the ranks.
+constexpr int kMostListed = 128;
 
-std::size_t record_words(int size) { return kWords + 2 * static_cast<std::size_t>(size); }
+bool lists_counts(int size) { return size <= kMostListed; }
+std::size_t record_words(int size) {
+  return lists_counts(size) ? kWords + 2 * static_cast<std::size_t>(size) : std::size_t{kDigestWords};
+}
+
+bool exchanges(CollectiveKind kind) {
+  return has_send_counts(kind) && has_receive_counts(kind) && !is_neighborhood(kind);
+}
+
+/// Of a message. The digests of all that is sent, less those of all that is expected, are 0 if both are the same.
+std::uint64_t digest(int from, int to, std::uint64_t count) {
+  const std::uint64_t pair = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to);
+  return base::mix(base::mix(base::kSeed, pair), count);
+}
 
 std::string kind_text(std::uint64_t kind) {
   return kind == kPlan ? "a redistribution or a native operation"
@@ -89,8 +106,8 @@ class Records {
     compare("radix", kRadix, number);
     compare("algorithm", kAlgorithm, [](std::uint64_t value) { return value == 0 ? "none" : std::to_string(value); });
     if (!is_in_place_alone(kind)) compare("in place", kInPlace, number);
+    if (!lists_counts(size_)) return compare_digests(kind);
     const auto root = static_cast<int>(word(0, kRoot));
-    const bool exchanges = has_send_counts(kind) && has_receive_counts(kind) && !is_neighborhood(kind);
     for (int rank = 0; rank < size_ && has_counts(kind); ++rank) {
       if (kind == CollectiveKind::gatherv && !(rank == root && word(rank, kInPlace) != 0))
         pair(rank, word(rank, kCount), root, receives(root, rank), amount);
@@ -99,9 +116,23 @@ class Records {
       if (kind == CollectiveKind::allgatherv || kind == CollectiveKind::reduce_scatter)
         compare("receive count of rank " + std::to_string(rank),
                 kWords + static_cast<std::size_t>(size_) + static_cast<std::size_t>(rank), amount);
-      for (int to = 0; to < size_ && exchanges; ++to)
+      for (int to = 0; to < size_ && exchanges(kind); ++to)
         pair(rank, word(rank, kInPlace) != 0 ? receives(rank, to) : sends(rank, to), to, receives(to, rank), amount);
     }
+  }
+
+  void compare_digests(CollectiveKind kind) {
+    std::uint64_t sent_but_not_expected = 0;
+    bool is_received_alike = true;
+    for (int rank = 0; rank < size_; ++rank) {
+      sent_but_not_expected += word(rank, kPairs);
+      is_received_alike = is_received_alike && word(rank, kReceived) == word(0, kReceived);
+    }
+    if (!is_received_alike || sent_but_not_expected != 0)
+      found_.push_back(std::string(has_send_counts(kind) || kind == CollectiveKind::gatherv
+                                       ? "some ranks send other counts than their receivers expect"
+                                       : "the receive counts differ between ranks") +
+                       " (up to " + std::to_string(kMostListed) + " ranks the error names them)");
   }
 
   // Groups the ranks by their value.
@@ -142,7 +173,7 @@ class Records {
 
 }  // namespace
 
-std::vector<std::uint64_t> record_of(const Collective& collective, int size) {
+std::vector<std::uint64_t> record_of(const Collective& collective, int rank, int size) {
   std::vector<std::uint64_t> record(record_words(size));
   record[kKind] = static_cast<std::uint64_t>(collective.kind);
   record[kCount] = collective.count;
@@ -157,13 +188,35 @@ std::vector<std::uint64_t> record_of(const Collective& collective, int size) {
   record[kSplit] = static_cast<std::uint64_t>(collective.split);
   record[kRadix] = static_cast<std::uint64_t>(collective.radix);
   if (!collective.algorithm.empty()) record[kAlgorithm] = base::mix(base::kSeed, collective.algorithm);
-  const auto ranks = static_cast<std::size_t>(size);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const auto of = [&](const std::vector<std::uint64_t>& counts) {
-      return counts.empty() ? collective.count : rank < counts.size() ? counts[rank] : 0;
-    };
-    record[kWords + rank] = of(collective.send.counts);
-    record[kWords + ranks + rank] = of(collective.receive.counts);
+  const auto count_of = [&](const std::vector<std::uint64_t>& counts, int peer) {
+    const auto at = static_cast<std::size_t>(peer);
+    return counts.empty() ? collective.count : at < counts.size() ? counts[at] : 0;
+  };
+  const auto sends = [&](int to) { return count_of(collective.send.counts, to); };
+  const auto receives = [&](int from) { return count_of(collective.receive.counts, from); };
+  if (lists_counts(size)) {
+    for (int peer = 0; peer < size; ++peer) {
+      record[kWords + static_cast<std::size_t>(peer)] = sends(peer);
+      record[kWords + static_cast<std::size_t>(size + peer)] = receives(peer);
+    }
+    return record;
+  }
+  const CollectiveKind kind = collective.kind;
+  std::uint64_t& pairs = record[kPairs];
+  const bool is_root = rank == collective.root;
+  const bool has_own_block = !(is_root && collective.in_place);
+  if (kind == CollectiveKind::gatherv && has_own_block) pairs += digest(rank, collective.root, collective.count);
+  if (kind == CollectiveKind::scatterv && has_own_block) pairs -= digest(collective.root, rank, collective.count);
+  for (int peer = 0; peer < size; ++peer) {
+    const bool is_moved = peer != rank || has_own_block;
+    if (kind == CollectiveKind::gatherv && is_root && is_moved) pairs -= digest(peer, rank, receives(peer));
+    if (kind == CollectiveKind::scatterv && is_root && is_moved) pairs += digest(rank, peer, sends(peer));
+    if (kind == CollectiveKind::allgatherv || kind == CollectiveKind::reduce_scatter)
+      record[kReceived] = base::mix(record[kReceived], receives(peer));
+    if (exchanges(kind)) {
+      pairs += digest(rank, peer, collective.in_place ? receives(peer) : sends(peer));
+      pairs -= digest(peer, rank, receives(peer));
+    }
   }
   return record;
 }

@@ -13,8 +13,9 @@
 
 namespace penstock::comm {
 
-/// The record of a call: words, of equal number on all ranks.
-std::vector<std::uint64_t> record_of(const Collective& normalized, int size);
+/// The record of a rank's call: words, of equal number on all ranks. In large jobs their number does not grow with the
+/// ranks: a digest stands for the counts.
+std::vector<std::uint64_t> record_of(const Collective& normalized, int rank, int size);
 /// The record of a plan that is not a collective, and of a call that has failed on this rank.
 std::vector<std::uint64_t> record_of_plan(std::uint64_t signature, int size);
 std::vector<std::uint64_t> record_of_failure(int size);

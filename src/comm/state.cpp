@@ -99,7 +99,8 @@ Started State::start(const Collective& given, ConstBytes input, Bytes output, st
 Started State::start(const Prepared& prepared, std::shared_ptr<const UserOp> user) {
   const Collective& collective = prepared.planned->collective;
   const engine::Bindings& bindings = prepared.bindings;
-  std::shared_ptr<Agreement> agreement = agreements_.begin([&] { return record_of(collective, team().size()); });
+  std::shared_ptr<Agreement> agreement =
+      agreements_.begin([&] { return record_of(collective, team().rank, team().size()); });
   Started started{.contribution = prepared.contribution,
                   .run = engine_->start(prepared.planned->plan, bindings, arithmetic_of(collective, std::move(user)),
                                         prepared.planned->signature)};

@@ -253,12 +253,21 @@ std::uint64_t Heap::take(std::uint64_t bytes, std::uint64_t head_bytes) {
 }
 
 void Heap::commit(std::uint64_t offset, std::uint64_t bytes) {
-  const std::uint64_t begin = offset / kPageBytes * kPageBytes;
+  std::uint64_t begin = offset / kPageBytes * kPageBytes;
+  const std::uint64_t end = offset + bytes;
+  std::uint64_t at_once = end - begin;
   int error = 0;
   // Allocates the pages now. Otherwise, if /dev/shm is full, a later access would raise SIGBUS.
-  do {
-    error = ::posix_fallocate(descriptor_, static_cast<off_t>(begin), static_cast<off_t>(offset + bytes - begin));
-  } while (error == EINTR);  // a signal of the application's, such as a profiler's timer
+  while (begin < end && error == 0) {
+    const std::uint64_t piece = std::min(at_once, end - begin);
+    error = ::posix_fallocate(descriptor_, static_cast<off_t>(begin), static_cast<off_t>(piece));
+    if (error == 0) begin += piece;
+    if (error != EINTR) continue;
+    // A signal of the application's. Older kernels then undo all, and a profiler's timer may fire faster than that much
+    // is allocated.
+    error = 0;
+    at_once = std::max(kPageBytes, at_once / 2);
+  }
   if (error != 0)
     throw_system("cannot take " + std::to_string(bytes) +
                      " bytes of shared memory in /dev/shm; make it larger or lower PENSTOCK_SHARED_BYTES",

@@ -21,7 +21,7 @@ from typing import Any
 #: A test takes milliseconds, unless its ranks wait for each other without a core each.
 HANG_S = float(os.environ.get("PENSTOCK_MPI4PY_TEST_S", "600"))
 
-#: Tests without collectives or files: they start programs, or check mpi4py's sources, packaging or conversion of datatypes.
+#: Modules without collectives or files: they start programs, or check mpi4py's sources, packaging or conversion of datatypes.
 LEFT_OUT = {
     "test_spawn",
     "test_dynproc",
@@ -31,7 +31,11 @@ LEFT_OUT = {
     "test_toplevel",
     "test_ulfm",
     "test_util_dtlib",
+    "test_util_pool",
 }
+#: It expects that a message of another rank has come by the end of a barrier. MPI does not promise that, and where it
+#: has not come, all ranks wait in this test for ever. Its windows are MPI's own.
+LEFT_OUT_TEST = "testStartCompletePostTest"
 
 
 def substitute() -> None:
@@ -153,7 +157,7 @@ def main() -> None:
         suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(file.stem))
         faulthandler.cancel_dump_traceback_later()
         for test in tests_of(suite):
-            if test.id() in known:
+            if test.id() in known or test.id().endswith(LEFT_OUT_TEST):
                 continue
             comm.Barrier()
             test(recorder)

@@ -154,6 +154,14 @@ def test_absolute_addresses(comm: ps.Comm) -> None:
     plain.Free()
 
 
+@pytest.mark.parametrize("lists", [([0] * SIZE, None), (None, [0] * SIZE), (None, None)])
+def test_absolute_addresses_need_counts_and_displacements(comm: ps.Comm, lists: tuple[list[int] | None, ...]) -> None:
+    """As in mpi4py, also where no byte moves."""
+    types = [MPI.BYTE] * SIZE
+    wrong = [MPI.BOTTOM, *lists, types]
+    fails(comm, lambda: comm.Alltoallw(wrong if RANK == SIZE - 1 else [None, types], [None, types]), SIZE - 1, False)
+
+
 class OnlyDLPack:
     """An array that exports nothing else."""
 

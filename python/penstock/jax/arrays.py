@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from penstock.communicator import Communicator
 from penstock.error import Error
-from penstock.layout import DistArray, Layout
-from penstock.tensor_layout import Box, Redistributing, layout_of_boxes, owned_boxes, parts_of, start_move
+from penstock.layout import Layout
+from penstock.tensor_layout import Box, Move, Redistributing, layout_of_boxes, owned_boxes, parts_of, start_move
 
 if TYPE_CHECKING:
     from penstock import _penstock
@@ -117,27 +117,23 @@ def iredistribute(array: jax.Array, sharding: Sharding, comm: Comm | Communicato
     """Start :func:`redistribute`; ``wait()`` of what it returns gives the array."""
     core = _core(comm)
 
-    def prepare() -> tuple[DistArray[Any], DistArray[Any], Callable[[], jax.Array]]:
+    def prepare() -> Move[jax.Array]:
         _check_ranks(core.rank, core.size)
-        given, held = _checked(array, core.size)
+        _check_array(array)
         if not isinstance(sharding, Sharding):
             raise Error(f"redistribute: the sharding is a {type(sharding).__name__}; expected a jax.sharding.Sharding")
-        _check_devices(sharding)
-        layout, wanted, on_devices = _placed(array.shape, sharding, core.size)
-        kind = _BITS[array.dtype.itemsize]
-        mine = wanted.get(core.rank, [])
-        received = {box: _aligned(box.shape, array.dtype) for box in mine}
-        source = DistArray(held, given, core.rank, kind)
-        parts = parts_of(mine, [_bits(received[box]) for box in mine])
-        target = DistArray(layout, parts, core.rank, kind)
+        layouts, devices, boxes = _planned(array.shape, array.sharding, sharding, core.rank, core.size)
+        held = {shard.device: shard.data for shard in array.addressable_shards}
+        received = {box: _aligned(box.shape, array.dtype) for box in boxes}
+        given = [_bits(np.asarray(held[device])) for device in devices]
+        wanted = parts_of(boxes, [_bits(memory) for memory in received.values()])
 
         def finish() -> jax.Array:
-            shards = [
-                jax.device_put(received[box], device) for device, box in on_devices if device.process_index == core.rank
-            ]
-            return jax.make_array_from_single_device_arrays(array.shape, sharding, shards, dtype=array.dtype)
+            return jax.make_array_from_callback(
+                array.shape, sharding, lambda index: received[_box(index, array.shape)], dtype=array.dtype
+            )
 
-        return source, target, finish
+        return Move(layouts, np.dtype(_BITS[array.dtype.itemsize]), given, wanted, finish)
 
     return start_move(core, prepare)
 
@@ -167,8 +163,7 @@ def _check_devices(sharding: Sharding) -> None:
         )
 
 
-def _checked(array: object, ranks: int) -> tuple[list[NDArray[Any]], Layout]:
-    """This process's memory of an array for each of its boxes, and the layout of the array."""
+def _check_array(array: object) -> None:
     if not isinstance(array, jax.Array):
         raise Error(f"redistribute: the array is a {type(array).__name__}; expected a jax.Array")
     if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
@@ -177,20 +172,24 @@ def _checked(array: object, ranks: int) -> tuple[list[NDArray[Any]], Layout]:
         raise Error(f"{array.dtype} has elements of {array.dtype.itemsize} bytes; expected one of {list(_BITS)}")
     if array.is_deleted():
         raise Error("redistribute: the array has been deleted or donated")
-    _check_devices(array.sharding)
-    layout, boxes, _ = _placed(array.shape, array.sharding, ranks)
-    local = {_box(shard.index, array.shape): shard.data for shard in array.addressable_shards}
-    mine = boxes.get(jax.process_index(), [])
-    return parts_of(mine, [_bits(np.asarray(local[box])) for box in mine]), layout
 
 
 @functools.lru_cache(maxsize=_MOST_LAYOUTS)
-def _placed(
-    shape: tuple[int, ...], sharding: Sharding, ranks: int
-) -> tuple[Layout, dict[int, list[Box]], list[tuple[Any, Box]]]:
-    """The layout over processes, each process's boxes, and the box of each device."""
-    boxes, on_devices = _boxes(shape, sharding, _process_of)
-    return layout_of_boxes(shape, boxes, ranks), boxes, on_devices
+def _planned(
+    shape: tuple[int, ...], given: Sharding, wanted: Sharding, rank: int, ranks: int
+) -> tuple[tuple[Layout, Layout], list[Any], list[Box]]:
+    """The layouts before and after; a device with each box of this rank that is not empty before; its boxes after.
+
+    Finding them takes longer than moving a short array.
+    """
+    _check_devices(given)
+    _check_devices(wanted)
+    before, on_devices = _boxes(shape, given, _process_of)
+    after, _ = _boxes(shape, wanted, _process_of)
+    device_of = {box: device for device, box in on_devices if device.process_index == rank}
+    devices = [device_of[box] for box in before.get(rank, ()) if not box.is_empty]
+    layouts = layout_of_boxes(shape, before, ranks), layout_of_boxes(shape, after, ranks)
+    return layouts, devices, after.get(rank, [])
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -17,8 +17,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from penstock.error import Error
-from penstock.layout import DistArray, Layout
-from penstock.tensor_layout import Box, Redistributing, layout_of_boxes, owned_boxes, parts_of, start_move
+from penstock.layout import Layout
+from penstock.tensor_layout import Box, Move, Redistributing, layout_of_boxes, owned_boxes, parts_of, start_move
 from penstock.torch.process_group import ProcessGroup
 
 #: By size in bytes. Tensors are only moved, so elements without arithmetic (8-bit floats) travel as such bits.
@@ -109,7 +109,7 @@ def iredistribute(
     """Start :func:`redistribute`; ``wait()`` of what it returns gives the DTensor. Do not change the tensor before."""
     found = _group(group)
 
-    def prepare() -> tuple[DistArray[Any], DistArray[Any], Any]:
+    def prepare() -> Move[DTensor]:
         _check_tensor(tensor)
         if tensor.requires_grad and torch.is_grad_enabled():
             raise Error(
@@ -126,16 +126,13 @@ def iredistribute(
         with torch.no_grad():
             given = _checked_local(tensor, held.get(rank), rank)
             local = given.new_empty(_local_shape(wanted[rank])) if rank in wanted else given.new_empty(0)
-        memory = [
-            DistArray(layout, _views(part, boxes.get(rank, ())), rank, _bits(part).dtype)
-            for layout, part, boxes in ((source, given, held), (target, local, wanted))
-        ]
+        parts = _views(given, held.get(rank, ())), _views(local, wanted.get(rank, ()))
 
         def finish() -> DTensor:
             stride = torch.empty(shape, device="meta").stride()
             return DTensor.from_local(local, mesh, places, run_check=False, shape=tensor.shape, stride=stride)
 
-        return memory[0], memory[1], finish
+        return Move((source, target), _bits(given).dtype, *parts, finish)
 
     return start_move(found._core, prepare, found.explained)
 

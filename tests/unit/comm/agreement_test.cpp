@@ -1,10 +1,13 @@
 // The errors of ranks whose calls do not match. The ranks are threads of this process.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/state.hpp"
@@ -143,6 +146,87 @@ TEST(Debug, LeavesWhatFitsTogetherAlone) {
     comm.agree([] {});
   });
   for (const auto& error : errors) EXPECT_FALSE(error) << error->message();
+}
+
+struct LargeCase {
+  const char* name;
+  std::function<Collective(int rank)> what;
+  std::function<void(Collective& of_rank)> change;  ///< on the last rank
+  const char* says;
+};
+
+std::vector<std::uint64_t> large_counts(const std::function<std::uint64_t(int)>& of_peer, int ranks) {
+  std::vector<std::uint64_t> counts;
+  for (int peer = 0; peer < ranks; ++peer) counts.push_back(of_peer(peer));
+  return counts;
+}
+
+// All records of an operation together may not grow with the square of the ranks.
+TEST(Debug, InLargeJobsComparesDigestsOfTheCounts) {
+  constexpr int kRanks = 500;
+  constexpr int kRoot = 3;
+  const auto block = [](int from, int to) { return static_cast<std::uint64_t>(7 * from + 11 * to) % 13; };
+  const auto exchange = [&](CollectiveKind kind, int rank) {
+    Collective collective{.kind = kind};
+    collective.send.counts = large_counts([&](int peer) { return block(rank, peer); }, kRanks);
+    collective.receive.counts = large_counts([&](int peer) { return block(peer, rank); }, kRanks);
+    return collective;
+  };
+  const auto alike = [&](CollectiveKind kind) {
+    Collective collective{.kind = kind};
+    collective.receive.counts = large_counts([&](int peer) { return block(peer, 0); }, kRanks);
+    return collective;
+  };
+  const auto gathered = [&](int rank, bool in_place) {
+    Collective collective{.kind = CollectiveKind::gatherv, .count = block(rank, kRoot), .root = kRoot};
+    if (rank != kRoot) return collective;
+    collective.in_place = in_place;
+    if (in_place) collective.count = 99;
+    collective.receive.counts = large_counts([&](int peer) { return block(peer, kRoot); }, kRanks);
+    return collective;
+  };
+  const auto scattered = [&](int rank) {
+    Collective collective{.kind = CollectiveKind::scatterv, .count = block(kRoot, rank), .root = kRoot};
+    if (rank == kRoot) collective.send.counts = large_counts([&](int peer) { return block(kRoot, peer); }, kRanks);
+    return collective;
+  };
+  const char* const pairs = "some ranks send other counts than their receivers expect";
+  const std::vector<LargeCase> all{
+      {"alltoallv", [&](int rank) { return exchange(CollectiveKind::alltoallv, rank); },
+       [](Collective& of_rank) { std::swap(of_rank.send.counts[5], of_rank.send.counts[6]); }, pairs},
+      {"alltoallv in place",
+       [&](int rank) {
+         Collective collective{.kind = CollectiveKind::alltoallv, .in_place = true};
+         collective.receive.counts = large_counts([&](int peer) { return block(rank + peer, rank + peer); }, kRanks);
+         return collective;
+       },
+       [](Collective& of_rank) { ++of_rank.receive.counts[5]; }, pairs},
+      {"gatherv", [&](int rank) { return gathered(rank, false); }, [](Collective& of_rank) { ++of_rank.count; }, pairs},
+      {"gatherv in place", [&](int rank) { return gathered(rank, true); }, [](Collective& of_rank) { ++of_rank.count; },
+       pairs},
+      {"scatterv", scattered, [](Collective& of_rank) { ++of_rank.count; }, pairs},
+      {"allgatherv", [&](int) { return alike(CollectiveKind::allgatherv); },
+       [](Collective& of_rank) { ++of_rank.receive.counts[7]; }, "the receive counts differ between ranks"},
+      {"reduce_scatter", [&](int) { return alike(CollectiveKind::reduce_scatter); },
+       [](Collective& of_rank) { ++of_rank.receive.counts[7]; }, "the receive counts differ between ranks"},
+      {"bcast", [](int) { return Collective{.kind = CollectiveKind::bcast, .count = 8}; },
+       [](Collective& of_rank) { of_rank.count = 9; }, "9 bytes on rank 499"},
+  };
+  for (const LargeCase& each : all) {
+    SCOPED_TRACE(each.name);
+    std::vector<std::uint64_t> records;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::vector<std::uint64_t> record = record_of(each.what(rank), rank, kRanks);
+      EXPECT_LE(record.size(), 16u);
+      records.insert(records.end(), record.begin(), record.end());
+    }
+    EXPECT_EQ(disagreement(records, kRanks), "");
+    Collective other = each.what(kRanks - 1);
+    each.change(other);
+    const std::vector<std::uint64_t> record = record_of(other, kRanks - 1, kRanks);
+    std::ranges::copy(record, records.end() - static_cast<std::ptrdiff_t>(record.size()));
+    EXPECT_NE(disagreement(records, kRanks).find(each.says), std::string::npos) << disagreement(records, kRanks);
+  }
 }
 
 // At every debug level a rank that fails locally reports why, and the other ranks get that reason.

@@ -1,6 +1,7 @@
 // The shared-memory heap: allocation, release, and detection of its owner's death.
 #include "engine/heap.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,6 +23,19 @@
 #include "eventually.hpp"
 #include "penstock/error.hpp"
 #include "ranks.hpp"
+
+namespace {
+
+/// A signal interrupts each call that allocates more.
+std::uint64_t most_uninterrupted_bytes = ~std::uint64_t{0};
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" int posix_fallocate(int descriptor, off_t offset, off_t bytes) {
+  if (static_cast<std::uint64_t>(bytes) > most_uninterrupted_bytes) return EINTR;
+  return ::fallocate(descriptor, 0, offset, bytes) == 0 ? 0 : errno;
+}
 
 namespace penstock::engine {
 namespace {
@@ -104,6 +118,18 @@ TEST(Heaps, GiveMemoryBackOnceItIsUnused) {
   heap.give_back(again, 16 * kPage, {});
   EXPECT_EQ(heap.committed_bytes(), before);
   EXPECT_EQ(heap.taken_bytes(), taken);
+}
+
+// Older kernels undo an allocation that a signal interrupts. A timer may fire more often than one takes.
+TEST(Heaps, CommitMemoryWhileSignalsInterruptLongAllocations) {
+  Heap& heap = *Heap::of_process();
+  const std::uint64_t before = heap.committed_bytes();
+  const std::uint64_t offset = heap.take(100 * kPage);
+  most_uninterrupted_bytes = 3 * kPage;
+  heap.commit(offset + 7, 90 * kPage);
+  most_uninterrupted_bytes = ~std::uint64_t{0};
+  EXPECT_EQ(heap.committed_bytes(), before + 91 * kPage);
+  heap.give_back(offset, 100 * kPage, {});
 }
 
 TEST(Heaps, KeepTheMemoryOfAFewRangesOfWhichOnlyTheHeadHasSome) {
