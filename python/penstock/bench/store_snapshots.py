@@ -119,7 +119,9 @@ def _cold(store: Store, url: str, fragments: int) -> tuple[dict[str, Any], list[
     read()
     metadata = _bytes_read() - before - read_bytes
     if metadata > MOST_METADATA_BYTES:
-        raise AssertionError(f"{metadata} bytes of metadata were read for {read_bytes}; expected {MOST_METADATA_BYTES} at most")
+        raise AssertionError(
+            f"{metadata} bytes of metadata were read for {read_bytes}; expected {MOST_METADATA_BYTES} at most"
+        )
     seconds = _median(read)
     expected = memory(read_bytes)
     blob.read([(begin, expected)])
