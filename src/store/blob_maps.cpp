@@ -4,6 +4,7 @@
 #include "penstock/error.hpp"
 #include "penstock/trace.hpp"
 #include "store/blob_state.hpp"
+#include "store/map_parts.hpp"
 #include "store/scattered_read.hpp"
 
 namespace penstock::store {
@@ -27,9 +28,12 @@ std::string region_text(std::uint64_t offset_bytes, std::uint64_t size_bytes) {
          ")";
 }
 
-VersionMap BlobState::read_index(std::uint64_t version) const {
+VersionMap BlobState::read_index(std::uint64_t version, Loading loading) const {
   const std::string name = index_key(version);
-  VersionMap map = VersionMap::decode(read_all(*backend_, name), backend_->url() + ": object " + name);
+  std::shared_ptr<const StoredMap> stored;
+  if (loading == Loading::parts) stored = StoredMap::open(backend_, name, kIndexMagic);
+  VersionMap map = stored ? VersionMap(std::move(stored))
+                          : VersionMap::decode(read_all(*backend_, name), backend_->url() + ": object " + name);
   if (map.blob_id() != blob_id_ || map.version() != version) {
     throw Error(ErrorCode::corrupt, backend_->url() + ": object " + name + " belongs to another version or blob");
   }
@@ -58,7 +62,8 @@ std::uint64_t BlobState::index_near(std::uint64_t version, std::optional<Record>
   return 0;
 }
 
-VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest) {
+VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest,
+                                    Loading loading) {
   const auto is_near = [&](std::uint64_t index) {
     return index >= std::max<std::uint64_t>(keep_from, 1) && index <= version && version - index <= kNear;
   };
@@ -66,7 +71,7 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
   if (!is_near(near)) near = index_near(version, newest);
   if (is_near(near)) {
     try {
-      VersionMap map = read_index(near);
+      VersionMap map = read_index(near, loading);
       if (near > known_index_.load()) known_index_ = near;
       return map;
     } catch (const Error& error) {
@@ -78,7 +83,7 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
     const std::uint64_t number = number_of(*index);
     if (number > version) continue;
     try {
-      return read_index(number);
+      return read_index(number, loading);
     } catch (const Error& error) {
       // An older index and more records give the same map, unless those records are collected.
       if (error.code() != ErrorCode::corrupt || number <= keep_from) throw;
@@ -91,13 +96,13 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
   return empty_map();
 }
 
-VersionMap BlobState::rebuild(std::uint64_t version) {
+VersionMap BlobState::rebuild(std::uint64_t version, Loading loading) {
   for (;;) {
     const std::uint64_t keep_from = marks().keep_from;
-    if (version < keep_from) return read_kept(version, keep_from);
+    if (version < keep_from) return read_kept(version, keep_from, loading);
     try {
       std::optional<Record> newest;
-      VersionMap map = nearest_index(version, keep_from, newest);
+      VersionMap map = nearest_index(version, keep_from, newest, loading);
       const std::uint64_t from = map.version();
       if (newest) {
         replay(map, std::max(from, version - 1));
@@ -131,9 +136,9 @@ void BlobState::replay(VersionMap& map, std::uint64_t version) {
   }
 }
 
-VersionMap BlobState::read_kept(std::uint64_t version, std::uint64_t keep_from) const {
+VersionMap BlobState::read_kept(std::uint64_t version, std::uint64_t keep_from, Loading loading) const {
   try {
-    return read_index(version);  // a tag may keep it
+    return read_index(version, loading);  // a tag may keep it
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_found) throw;
     fail_collected(version, keep_from);
@@ -150,7 +155,7 @@ std::optional<VersionMap> BlobState::read_compacted(std::uint64_t version) const
   return map;
 }
 
-std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t version) {
+std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t version, Loading loading) {
   if (version == kLatest) {
     version = latest();
   } else if (version > known_.load()) {
@@ -172,12 +177,12 @@ std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t versi
       if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
     }
   }
-  return map_at(version);
+  return loading == Loading::parts ? partial_map_at(version) : map_at(version);
 }
 
-BlobState::Readable BlobState::readable_at(std::uint64_t version) {
+BlobState::Readable BlobState::readable_at(std::uint64_t version, Loading loading) {
   try {
-    return {readable_map_at(version), {}};
+    return {readable_map_at(version, loading), {}};
   } catch (const Error& error) {
     if (version != kLatest || error.code() != ErrorCode::corrupt) throw;
     auto map = std::make_shared<const VersionMap>(map_before_damage());
@@ -194,7 +199,7 @@ VersionMap BlobState::map_before_damage() {
     try {
       const std::uint64_t newest = latest();
       std::optional<Record> ignored;
-      VersionMap map = nearest_index(newest, keep_from, ignored);
+      VersionMap map = nearest_index(newest, keep_from, ignored, Loading::whole);
       const std::uint64_t from = map.version();
       try {
         replay(map, newest);
@@ -219,43 +224,75 @@ bool BlobState::is_shorter_from_index(std::uint64_t from, std::uint64_t version)
   });
 }
 
-std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
-  if (version == kLatest) {
-    version = latest();
-  } else if (version > known_.load()) {
+std::uint64_t BlobState::existing(std::uint64_t version) {
+  if (version == kLatest) return latest();
+  if (version > known_.load()) {
     if (const std::uint64_t newest = latest(); version > newest) {
       throw Error(ErrorCode::not_found, title() + ": version " + std::to_string(version) +
                                             " does not exist, the newest is " + std::to_string(newest));
     }
   }
-  const std::lock_guard lock(mutex_);
+  return version;
+}
+
+std::shared_ptr<const VersionMap> BlobState::held_map(std::uint64_t version) const {
   for (const auto& map : recent_) {
     if (map->version() == version) return map;
   }
+  return tip_ && tip_->version() == version ? tip_ : nullptr;
+}
+
+std::shared_ptr<const VersionMap> BlobState::hold(VersionMap made) {
+  auto map = std::make_shared<const VersionMap>(std::move(made));
+  if (!tip_ || tip_->version() <= map->version()) return tip_ = std::move(map);
+  recent_.push_front(std::move(map));
+  if (recent_.size() > kRecentMaps) recent_.pop_back();
+  return recent_.front();
+}
+
+std::optional<VersionMap> BlobState::advanced(const VersionMap& from, std::uint64_t version) {
+  try {
+    VersionMap map = from;
+    replay(map, version);
+    if (from.version() < marks().keep_from) return std::nullopt;  // see rebuild()
+    return map;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found) throw;
+    return std::nullopt;
+  }
+}
+
+std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
+  version = existing(version);
+  const std::lock_guard lock(mutex_);
+  if (auto map = held_map(version)) return map;
   if (tip_ && tip_->version() < version && !is_shorter_from_index(tip_->version(), version)) {
-    try {
-      VersionMap map = *tip_;
-      replay(map, version);
-      if (tip_->version() < marks().keep_from) {
-        tip_.reset();  // see rebuild()
-      } else {
-        tip_ = std::make_shared<const VersionMap>(std::move(map));
+    // Without the tip, an error leaves no map behind that the log may contradict.
+    const auto from = std::exchange(tip_, nullptr);
+    if (auto map = advanced(*from, version)) return hold(*std::move(map));
+  }
+  return hold(rebuild(version, Loading::whole));
+}
+
+std::shared_ptr<const VersionMap> BlobState::partial_map_at(std::uint64_t version) {
+  version = existing(version);
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto map = held_map(version)) return map;
+    if (partial_ && partial_->version() == version) return partial_;
+    // A process that has the whole map of an older version keeps it up to date.
+    if (!tip_ || tip_->version() > version) {
+      std::optional<VersionMap> map;
+      if (const auto from = std::exchange(partial_, nullptr);
+          from && from->version() < version && !is_shorter_from_index(from->version(), version)) {
+        map = advanced(*from, version);
       }
-    } catch (const Error& error) {
-      tip_.reset();
-      if (error.code() != ErrorCode::not_found) throw;
+      if (!map) map = rebuild(version, Loading::parts);
+      if (!map->is_partial()) return hold(*std::move(map));
+      return partial_ = std::make_shared<const VersionMap>(*std::move(map));
     }
   }
-  if (!tip_ || tip_->version() != version) {
-    auto map = std::make_shared<const VersionMap>(rebuild(version));
-    if (tip_ && tip_->version() > version) {
-      recent_.push_front(std::move(map));
-      if (recent_.size() > kRecentMaps) recent_.pop_back();
-      return recent_.front();
-    }
-    tip_ = std::move(map);
-  }
-  return tip_;
+  return map_at(version);
 }
 
 void BlobState::put_index(std::uint64_t version) {
@@ -296,7 +333,13 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
     return read_by(map, regions);
   } catch (const Error& error) {
     const bool missing = error.code() == ErrorCode::not_found;
-    if (!missing && (error.code() != ErrorCode::corrupt || !map.compacted())) throw;
+    const bool has_other_way = map.compacted() || map.is_partial();
+    if (!missing && (error.code() != ErrorCode::corrupt || !has_other_way)) throw;
+    if (map.is_partial()) {
+      // A block of the index is damaged, or a collector has removed the index, or the data is damaged or missing. The
+      // log tells which.
+      return read(*map_at(map.version()), regions);
+    }
     const Marks found = marks();
     if (map.compacted()) {
       // The contiguous copy was given up or is damaged. The map from the log names other places: read those, or

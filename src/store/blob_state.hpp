@@ -118,14 +118,17 @@ class BlobState {
   /// The map of a version by the log alone. Indexes and later versions build only on such maps. Throws
   /// Error(not_found).
   std::shared_ptr<const VersionMap> map_at(std::uint64_t version);
-  /// A map of the same bytes: the compacted one if the version was compacted, else map_at.
-  std::shared_ptr<const VersionMap> readable_map_at(std::uint64_t version);
+  /// Whether a large index is read at once, or as lookups need it.
+  enum class Loading : std::uint8_t { whole, parts };
+  /// A map of the same bytes: the compacted one if the version was compacted, else map_at. With Loading::parts only for
+  /// lookups.
+  std::shared_ptr<const VersionMap> readable_map_at(std::uint64_t version, Loading loading);
   struct Readable {
     std::shared_ptr<const VersionMap> map;
     std::string damage;  ///< why the newest version cannot be read; empty if `map` is the version that was asked for
   };
   /// As readable_map_at. For kLatest: the newest readable version, even if later records are damaged.
-  Readable readable_at(std::uint64_t version);
+  Readable readable_at(std::uint64_t version, Loading loading = Loading::parts);
   void read(const VersionMap& map, std::span<const ReadRegion> regions);
 
   void check_regions(std::span<const WriteRegion> regions) const;
@@ -180,7 +183,7 @@ class BlobState {
   std::string record_key(std::uint64_t version) const { return numbered_key(key("versions"), version); }
   std::string index_key(std::uint64_t version) const { return numbered_key(key("index"), version); }
   VersionMap empty_map() const { return VersionMap(blob_id_, size_bytes_); }
-  VersionMap read_index(std::uint64_t version) const;
+  VersionMap read_index(std::uint64_t version, Loading loading = Loading::whole) const;
 
  private:
   struct News;
@@ -214,7 +217,16 @@ class BlobState {
   /// Whether an index, rather than the map of version `from`, is the shorter way to the map of `version`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
-  VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from) const;
+  VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from, Loading loading) const;
+  /// As map_at, for lookups only.
+  std::shared_ptr<const VersionMap> partial_map_at(std::uint64_t version);
+  /// The number that a version stands for. Throws Error(not_found) if it does not exist.
+  std::uint64_t existing(std::uint64_t version);
+  /// A map that this process holds already; null if there is none. The caller holds the lock.
+  std::shared_ptr<const VersionMap> held_map(std::uint64_t version) const;
+  std::shared_ptr<const VersionMap> hold(VersionMap map);
+  /// `map` brought to a newer version by the log. Nothing if a collector has removed what that needs.
+  std::optional<VersionMap> advanced(const VersionMap& map, std::uint64_t version);
   void read_by(const VersionMap& map, std::span<const ReadRegion> regions) const;
   bool read_by_copy(std::uint64_t version, std::span<const ReadRegion> regions);
   /// The newest index at or before `version`, by a listing; 0 if there is none.
@@ -223,8 +235,9 @@ class BlobState {
   /// listing. If it reads the record, it leaves it in `newest`.
   std::uint64_t index_near(std::uint64_t version, std::optional<Record>& newest);
   /// The map to replay from to `version`: the newest undamaged index at or before it, else version 0.
-  VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest);
-  VersionMap rebuild(std::uint64_t version);
+  VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest,
+                           Loading loading);
+  VersionMap rebuild(std::uint64_t version, Loading loading);
   void replay(VersionMap& map, std::uint64_t version);
   [[noreturn]] void fail_collected(std::uint64_t version, std::uint64_t keep_from) const;
   void learn(std::uint64_t version);
@@ -260,7 +273,8 @@ class BlobState {
   std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index at the last look
   std::atomic<std::uint64_t> counter_{0};
   std::mutex mutex_;
-  std::shared_ptr<const VersionMap> tip_;  ///< the newest cached map
+  std::shared_ptr<const VersionMap> tip_;      ///< the newest cached map
+  std::shared_ptr<const VersionMap> partial_;  ///< the last map that is read in parts
   std::deque<std::shared_ptr<const VersionMap>> recent_;
   std::shared_ptr<const VersionMap> compacted_;
 };

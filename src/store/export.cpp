@@ -139,7 +139,7 @@ void for_each_piece(const std::vector<store::Extent>& pieces, const Action& acti
 
 void Store::export_file(std::string_view name, std::uint64_t version, const std::string& path) const {
   const auto blob = store::BlobState::open(backend_, name);
-  const auto map = blob->readable_at(version).map;
+  const auto map = blob->readable_at(version, store::BlobState::Loading::whole).map;
   std::vector<store::Extent> pieces;
   for (const store::Extent& range : map->stored_ranges()) {
     for (std::uint64_t done = 0; done < range.size_bytes;) {

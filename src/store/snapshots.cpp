@@ -124,7 +124,7 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
   if (const auto durable = durable_backend(backend_); durable != backend_) {
     return open(durable, name_)->clone(version, name);
   }
-  const auto map = readable_map_at(version);
+  const auto map = readable_map_at(version, Loading::whole);
   const auto clone = prepare_clone(name, *map);
   if (find(backend_, clone->name())) {
     throw Error(ErrorCode::exists, clone->title() + " exists already; choose another name");

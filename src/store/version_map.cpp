@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "penstock/error.hpp"
+#include "store/map_parts.hpp"
+
 namespace penstock::store {
 
 namespace {
@@ -17,6 +20,19 @@ constexpr std::uint64_t kRecordBytes = 240;
 constexpr std::uint64_t kDataBytesPerIndexByte = 256;
 
 }  // namespace
+
+VersionMap::VersionMap(std::shared_ptr<const StoredMap> stored)
+    : blob_id_(stored->head().blob_id),
+      version_(stored->head().version),
+      size_bytes_(stored->head().size_bytes),
+      fence_below_(stored->head().fence_below),
+      stored_(std::move(stored)),
+      identities_(stored_->head().identities) {}
+
+void VersionMap::need_whole() const {
+  if (!stored_) return;
+  throw Error(ErrorCode::internal, "a map that is read in parts was used as a whole one; report this");
+}
 
 bool VersionMap::apply(const Record& record) {
   ++version_;
@@ -37,7 +53,7 @@ bool VersionMap::apply(const Record& record) {
   switch (record.kind) {
     case RecordKind::fence: fence_below_ = std::max(fence_below_, record.number); return true;
     case RecordKind::resize:
-      if (record.number < size_bytes_) fragments_.clear(record.number, size_bytes_ - record.number);
+      if (record.number < size_bytes_) clear_from(record.number);
       size_bytes_ = record.number;
       return true;
     case RecordKind::write:
@@ -45,6 +61,13 @@ bool VersionMap::apply(const Record& record) {
   }
   place_parts(record.parts, record.kind == RecordKind::append ? size_bytes_ : 0);
   return true;
+}
+
+void VersionMap::clear_from(std::uint64_t offset) {
+  if (!stored_) return fragments_.clear(offset, size_bytes_ - offset);
+  // The stored map goes on behind the new end, and the blob may grow again.
+  const Fragment zeros{offset, size_bytes_ - offset, 0, add_source(nullptr)};
+  fragments_.place(std::span(&zeros, 1));
 }
 
 std::uint32_t VersionMap::add_source(std::shared_ptr<const Source> source) {
@@ -124,9 +147,16 @@ void VersionMap::visit(
     std::uint64_t offset, std::uint64_t size,
     const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const {
   const std::uint64_t end = offset + size;
+  const auto visit_gap = [&](std::uint64_t gap_end) {
+    if (stored_) {
+      stored_->visit(offset, gap_end - offset, visitor);
+    } else {
+      visitor(offset, gap_end - offset, nullptr, 0);
+    }
+  };
   fragments_.for_each_in(offset, end, [&](const Fragment& fragment) {
     if (fragment.offset_bytes > offset) {
-      visitor(offset, fragment.offset_bytes - offset, nullptr, 0);
+      visit_gap(fragment.offset_bytes);
       offset = fragment.offset_bytes;
     }
     const std::uint64_t step = std::min(end, fragment.end_bytes()) - offset;
@@ -134,10 +164,11 @@ void VersionMap::visit(
             fragment.source_offset_bytes + offset - fragment.offset_bytes);
     offset += step;
   });
-  if (offset < end) visitor(offset, end - offset, nullptr, 0);
+  if (offset < end) visit_gap(end);
 }
 
 std::vector<std::shared_ptr<const Source>> VersionMap::sources() const {
+  need_whole();
   std::vector<std::shared_ptr<const Source>> all;
   for (const std::uint32_t number : used_sources()) all.push_back(sources_[number]);
   return all;

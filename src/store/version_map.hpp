@@ -16,16 +16,25 @@
 
 namespace penstock::store {
 
+class StoredMap;
+
+inline constexpr std::uint32_t kIndexMagic = 0x58495350;  // "PSIX"
+
 /// A value type. Copies are cheap: they share fragments and sources. Not thread-safe; several threads may read a const
 /// map.
 class VersionMap {
  public:
   /// The map of version 0: zeros.
   VersionMap(std::uint64_t blob_id, std::uint64_t size_bytes) : blob_id_(blob_id), size_bytes_(size_bytes) {}
+  /// The map of a stored one, which is read as lookups need it. Only visit(), apply() and what they rely on are for
+  /// such a map; visit() then throws as StoredMap::visit does.
+  explicit VersionMap(std::shared_ptr<const StoredMap> stored);
 
   std::uint64_t version() const { return version_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
   std::size_t fragment_count() const { return fragments_.count(); }
+  /// Whether part of the map may still lie in an index only.
+  bool is_partial() const { return stored_ != nullptr; }
   /// Whether a record with this base would be void as the next one.
   bool fences(std::uint64_t base) const { return base < fence_below_; }
 
@@ -64,6 +73,9 @@ class VersionMap {
   std::vector<std::shared_ptr<const Source>> sources() const;
 
   std::vector<std::byte> encode() const;
+  /// As encode, in the format for large maps or in that for small ones, whatever the size.
+  std::vector<std::byte> encode_parts() const;
+  std::vector<std::byte> encode_whole() const;
   static VersionMap decode(ConstBytes sealed, const std::string& source);
   std::uint64_t blob_id() const { return blob_id_; }
 
@@ -71,7 +83,11 @@ class VersionMap {
 
  private:
   void place_parts(const std::vector<Part>& parts, std::uint64_t start_bytes);
+  /// Throws Error(internal) for a partial map.
+  void need_whole() const;
   std::uint32_t add_source(std::shared_ptr<const Source> source);
+  /// Makes zeros of the bytes from `offset_bytes` to the end.
+  void clear_from(std::uint64_t offset_bytes);
   void drop_unused_sources();
   /// The numbers of sources in use, in the order of their first byte.
   std::vector<std::uint32_t> used_sources() const;
@@ -80,8 +96,9 @@ class VersionMap {
   std::uint64_t version_ = 0;
   std::uint64_t size_bytes_;
   std::uint64_t fence_below_ = 0;
+  std::shared_ptr<const StoredMap> stored_;  ///< where the fragments do not say otherwise
   Fragments fragments_;
-  std::vector<std::shared_ptr<const Source>> sources_;  ///< by number; some may be unused
+  std::vector<std::shared_ptr<const Source>> sources_;  ///< by number; some may be unused; null: zeros over stored_
   std::size_t sources_in_use_ = 0;                      ///< at the last call of drop_unused_sources
   std::deque<std::uint64_t> identities_;                ///< of the newest versions up to this one; 0 for void ones
   std::deque<Replayed> replayed_;                       ///< of applied records, not of those before a decoded map

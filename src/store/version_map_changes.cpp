@@ -48,6 +48,7 @@ void add(std::vector<Extent>& extents, std::uint64_t offset, std::uint64_t size)
 
 VersionMap VersionMap::adopted(std::uint64_t blob_id,
                                const std::function<ObjectReference(const ObjectReference&)>& renamed) const {
+  need_whole();
   VersionMap map(blob_id, size_bytes_);
   map.version_ = 1;
   map.identities_.push_back(0);
@@ -61,6 +62,7 @@ VersionMap VersionMap::adopted(std::uint64_t blob_id,
 }
 
 VersionMap VersionMap::moved(const std::vector<Part>& parts) const {
+  need_whole();
   VersionMap map = *this;
   map.fragments_.clear_all();
   map.place_parts(parts, 0);
@@ -69,6 +71,7 @@ VersionMap VersionMap::moved(const std::vector<Part>& parts) const {
 }
 
 std::vector<Extent> VersionMap::stored_ranges() const {
+  need_whole();
   std::vector<Extent> ranges;
   fragments_.for_each([&](const Fragment& fragment) { add(ranges, fragment.offset_bytes, fragment.size_bytes); });
   return ranges;

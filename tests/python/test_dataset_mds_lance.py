@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -136,12 +138,73 @@ def test_what_is_not_read_of_mds_is_refused(shards: Path) -> None:
     changed(shards, column_encodings=[encoding for encoding, _ in COLUMNS.values()])
     with pytest.raises(ps.Error, match="does not begin with the offsets of 2 samples"):
         ps.Dataset.from_mds(changed(shards, samples=2))
-    changed(shards, samples=1, compression="zstd", raw_data={"basename": "none.mds", "bytes": 1, "hashes": {}})
-    with pytest.raises(ps.Error, match=r"stored compressed \(zstd\)"):
+    none = {"basename": "none.mds", "bytes": 1, "hashes": {}}
+    changed(shards, samples=1, compression="lzma", raw_data=none)
+    with pytest.raises(ps.Error, match=r"none.mds is compressed by 'lzma'; Penstock reads gz, bz2"):
+        ps.Dataset.from_mds(shards / "train")
+    changed(shards, compression="gz")
+    with pytest.raises(ps.Error, match="does not say where the compressed"):
         ps.Dataset.from_mds(shards / "train")
     (shards / "train/index.json").write_text("[]")
     with pytest.raises(ps.Error, match="no index of MDS shards"):
         ps.Dataset.from_mds(shards / "train")
+
+
+def compressed(shards: Path, codec: str) -> Path:
+    """All shards but the first, whose name has a level as streaming writes it."""
+    pack = {"gz": gzip.compress, "bz2": bz2.compress}.get(codec)
+    if pack is None:
+        pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+        name = {"br": "brotli"}.get(codec, codec)
+        pack = lambda content: pyarrow.compress(content, name, asbytes=True)  # noqa: E731
+    path = shards / "train/index.json"
+    index = json.loads(path.read_text())
+    for entry in index["shards"][1:]:
+        raw = shards / "train" / entry["raw_data"]["basename"]
+        zipped = raw.with_suffix(f".mds.{codec}")
+        zipped.write_bytes(pack(raw.read_bytes()))
+        raw.unlink()
+        size = zipped.stat().st_size
+        entry.update(compression=f"{codec}:3", zip_data={"basename": zipped.name, "bytes": size, "hashes": {}})
+    path.write_text(json.dumps(index))
+    return shards / "train"
+
+
+@pytest.mark.parametrize("codec", ["gz", "bz2", "zstd", "br", "snappy"])
+def test_compressed_mds_shards_hold_the_same_samples(shards: Path, codec: str) -> None:
+    state = ps.Dataset.from_mds(shards / "train").shuffle(seed=1).batch(4).state_dict()
+    folder = compressed(shards, codec)
+    checked = []
+
+    def look(sample: dict[str, Any]) -> np.int64:
+        check(sample, int(sample["number"]))
+        checked.append(int(sample["number"]))
+        return sample["number"]
+
+    for place in (folder, f"file://{folder}"):
+        if "://" in str(place):
+            pytest.importorskip("fsspec", reason="needs fsspec")
+        data = ps.Dataset.from_mds(place).shuffle(seed=1).map(look).batch(4)
+        data.load_state_dict(state)
+        assert np.concatenate(list(data)).tolist() == data.indices(0).tolist()
+    assert sorted(checked[:20]) == list(range(20))
+
+
+def test_a_damaged_compressed_shard_is_an_error_of_its_samples(shards: Path) -> None:
+    folder = compressed(shards, "gz")
+    path = folder / "shard.00001.mds.gz"
+    whole = path.read_bytes()
+    for damage, reason in (
+        (whole[:-9], "cannot be decompressed"),
+        (gzip.compress(bytes(1 << 24)), "its index promises"),
+        (gzip.compress(bytes(len(gzip.decompress(whole)))), "does not begin with the offsets"),
+    ):
+        path.write_bytes(damage)
+        data = ps.Dataset.from_mds(folder).map(lambda sample: sample["number"]).ignore_errors().batch(20)
+        (batch,) = data
+        assert batch.tolist() == [i for i in range(20) if i != 7]
+        assert reason in data.skipped[0].reason
+        assert "shard.00001.mds.gz sample 0" in data.skipped[0].path
 
 
 def test_a_damaged_mds_sample_is_an_error_of_its_own(shards: Path) -> None:

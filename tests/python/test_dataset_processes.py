@@ -54,6 +54,19 @@ def hang_here(sample: np.ndarray) -> np.ndarray:
     return sample
 
 
+def is_odd(sample: dict[str, Any]) -> Any:
+    return sample["x"][0, 0] % 2
+
+
+def rows_from_there(sample: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for row in sample["x"][: sample["number"] % 3]:
+        yield {"x": row, "process": os.getpid()}
+
+
+def label_in_rows(array: np.ndarray, label: int) -> list[dict[str, Any]]:
+    return [{"x": array[:label], "label": label}]
+
+
 class Trees:
     def __len__(self) -> int:
         return 24
@@ -72,6 +85,29 @@ def test_trees_go_there_and_back() -> None:
         made_by = {int(process) for b in batches for process in b["process"]}
         assert 1 <= len(made_by) <= 2
         assert os.getpid() not in made_by
+
+
+def test_samples_are_filtered_and_multiplied_there() -> None:
+    base = ps.Dataset.from_source(Trees()).shuffle(3)
+    data = base.filter(is_odd, processes=2).flat_map(rows_from_there, processes=2).batch(6)
+    for epoch in range(2):
+        batches = list(data)
+        order = [int(i) for i in base.indices(epoch) if i % 2]
+        assert np.concatenate([b["x"][:, 0] for b in batches]).tolist() == [i for i in order for _ in range(i % 3)]
+        assert os.getpid() not in {int(process) for b in batches for process in b["process"]}
+    samples = [np.full(8, i, np.uint8).tobytes() for i in range(6)]
+    files = (
+        ps.Dataset.from_bytes(samples, range(6)).decode_raw((8,)).flat_map(label_in_rows, processes=1).pad().batch(6)
+    )
+    [batch] = files
+    assert batch["label"].tolist() == list(range(6))
+    assert batch["x"].shape == (6, 5)
+
+
+def test_what_flat_map_made_is_multiplied_again_there() -> None:
+    data = ps.Dataset.from_source(Trees()).flat_map(lambda s: [s, s]).filter(is_odd, processes=1).batch(24)
+    [batch] = data
+    assert batch["number"].tolist() == [i for i in range(24) if i % 2 for _ in range(2)]
 
 
 def test_arrays_with_labels_are_changed_in_place() -> None:

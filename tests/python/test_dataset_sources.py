@@ -424,6 +424,45 @@ def test_objects_of_any_file_system_of_fsspec():
         next(iter(limited))
 
 
+def test_objects_of_any_size_are_errors_of_their_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    fsspec = pytest.importorskip("fsspec", reason="needs fsspec")
+    asked = []
+
+    class Endless(fsspec.AbstractFileSystem):
+        """Object 1 has more bytes than any memory. Object 2 has none, and no range of it is satisfiable."""
+
+        protocol = "endless"
+
+        def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+            asked.append((path, start, end))
+            if path.endswith("2") and end is not None:
+                raise OSError("416: the requested range is not satisfiable")
+            if path.endswith("1"):
+                return bytes((1 << 61 if end is None else end) - (start or 0))
+            return b"" if path.endswith("2") else b"four"
+
+        def size(self, path: str) -> int:
+            return 0
+
+    fsspec.register_implementation("endless", Endless, clobber=True)
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(1 << 42)
+    os.mkfifo(tmp_path / "fifo")
+    paths = ["endless://0", "endless://1", "endless://2", tmp_path / "sparse", tmp_path / "fifo", "endless://5"]
+    data = ps.Dataset.from_files(paths, labels=range(6), deadline_s=5).limits(max_bytes=1000)
+    expected = [(0, b"four"), (2, b""), (5, b"four")]
+    for blocks in ({}, {"block": 2}):
+        ignoring = data.shuffle(seed=0, **blocks).ignore_errors().batch(6)
+        [(contents, labels)] = ignoring
+        assert sorted((int(label), bytes(content)) for content, label in zip(contents, labels)) == expected
+        reasons = {one.index: one.reason for one in ignoring.skipped}
+        assert reasons.keys() == {1, 3, 4}
+        assert "more than the limit of 1000 bytes" in reasons[1]
+        assert "more than the limit of 1000 bytes" in reasons[3]
+        assert "not a regular file" in reasons[4]
+    assert all(end is not None for _, _, end in asked)
+
+
 class Flaky(BaseHTTPRequestHandler):
     """Numbers as objects. Every first request of /flaky/ fails, /broken/ always does; it counts requests in flight."""
 

@@ -118,3 +118,16 @@ def test_a_missing_object_is_not_read_again(bucket: str, proxy: FaultyProxy, opt
     assert proxy.reads[f"{bucket}/none"] <= 1
     with pytest.raises(ps.Error, match="none"):
         numbers(data.batch(2))
+
+
+def test_objects_that_are_too_large_or_empty(bucket: str, server: str, options: dict[str, Any]) -> None:
+    import s3fs
+
+    s3 = s3fs.S3FileSystem(**options_of(server))
+    s3.pipe_file(f"{bucket}/empty", b"")
+    s3.pipe_file(f"{bucket}/large", bytes(5000))
+    urls = [f"s3://{bucket}/{name}" for name in ("empty", "large", "1")]
+    data = ps.Dataset.from_files(urls, storage_options=options).limits(max_bytes=4 * VALUES).ignore_errors().batch(3)
+    [(contents, _)] = data
+    assert [len(content) for content in contents] == [0, 4 * VALUES]
+    assert "more than the limit of 256 bytes" in data.skipped[0].reason

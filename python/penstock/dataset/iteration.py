@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.dataset.lance import LanceSource
     from penstock.dataset.pipeline import Dataset
     from penstock.dataset.reader import Reader
-    from penstock.dataset.tables import TableSource
+    from penstock.dataset.tables import GroupSource
 
 
 class Interrupted(BaseException):
@@ -49,7 +49,7 @@ class Options:
     log: Callable[[Skipped], Any] | str | None = None
     digest: Callable[[], str] = lambda: ""
     #: Sources and stages with threads, processes or memory of their own, and the (block, window) by which they are shuffled.
-    readers: tuple[tuple[Reader | TableSource | LanceSource | InProcesses, tuple[int, int] | None], ...] = ()
+    readers: tuple[tuple[Reader | GroupSource | LanceSource | InProcesses, tuple[int, int] | None], ...] = ()
 
 
 DEFAULT_PREFETCH = (2, 256 << 20)

@@ -5,7 +5,13 @@ The package itself is not used: it needs PyTorch, transformers and the clients o
 
 from __future__ import annotations
 
+import bz2
+import functools
+import gzip
 import hashlib
+import importlib
+import importlib.util
+import io
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -15,10 +21,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.dataset.reader import Request, opened
+from penstock.dataset.reader import Reader, Request, UrlList, opened
+from penstock.dataset.tables import GroupSource
 from penstock.error import Error
 
 _WORD_BYTES = 4
+_FILES: dict[str, Callable[[Any], Any]] = {"gz": lambda file: gzip.GzipFile(fileobj=file), "bz2": bz2.BZ2File}
+#: MDS's name → Arrow's.
+_ARROW_CODECS = {"zstd": "zstd", "br": "brotli", "snappy": "snappy"}
+_CODECS = (*_FILES, *_ARROW_CODECS)
 _ARRAY_DTYPES = {
     8: "uint8",
     9: "int8",
@@ -49,16 +60,22 @@ class MdsShards:
             raise Error(f"{place}/index.json has version {index['version']}; expected 2", "unsupported")
         self._decode = [_decoder(shard, columns, place) for shard in shards]
         self._paths = [f"{place}/{shard['raw_data']['basename']}" for shard in shards]
-        for path, shard in zip(self._paths, shards):
+        self._counts = counts = [int(shard["samples"]) for shard in shards]
+        self._sizes = [int(shard["raw_data"]["bytes"]) for shard in shards]
+        self._codecs = [""] * len(shards)
+        for at, (path, shard) in enumerate(zip(self._paths, shards)):
+            # Its name may go with a level: zstd:7. A shard that was decompressed lies beside the index.
             if shard["compression"] and ("://" in path or not os.path.exists(path)):
-                raise Error(
-                    f"{path} is stored compressed ({shard['compression']}), which loses access to single samples; decompress "
-                    "the shards, or write them without compression",
-                    "unsupported",
-                )
-        with ThreadPoolExecutor(how.requests) as pool:
-            counts = [int(shard["samples"]) for shard in shards]
-            self._offsets = list(pool.map(lambda path, n: _offsets(path, n, how), self._paths, counts))
+                self._codecs[at] = shard["compression"].partition(":")[0]
+                _check_codec(self._codecs[at], path)
+                zipped = (shard.get("zip_data") or {}).get("basename")
+                if zipped is None:
+                    raise Error(f"{place}/index.json does not say where the compressed {path} is", "corrupt")
+                self._paths[at] = f"{place}/{zipped}"
+        self.compressed: bool = any(self._codecs)
+        if not self.compressed:
+            with ThreadPoolExecutor(how.requests) as pool:
+                self._offsets = list(pool.map(lambda path, n: _offsets(path, n, how), self._paths, counts))
         self._ends = np.cumsum(counts, dtype=np.int64)
         described = [(shard["raw_data"]["basename"], shard["raw_data"]["bytes"], shard["samples"]) for shard in shards]
         self.digest: str = hashlib.sha256(repr((described, columns)).encode()).hexdigest()[:32]
@@ -75,6 +92,31 @@ class MdsShards:
         """Sample ``at``, from its bytes."""
         return self._decode[self._find(at)[0]](memoryview(data))
 
+    def groups(self, how: Request) -> GroupSource:
+        """The same samples from shards that are read whole, since they are compressed."""
+        reader = Reader(UrlList([os.fsencode(path) for path in self._paths]), how)
+        groups = [(samples, functools.partial(self._load, reader, shard)) for shard, samples in enumerate(self._counts)]
+        return GroupSource(groups, self.digest, self._name)
+
+    def _load(self, reader: Reader, shard: int) -> Callable[[int], dict[str, Any]]:
+        path, codec, size = self._paths[shard], self._codecs[shard], self._sizes[shard]
+        content = memoryview(reader.read(shard))
+        try:
+            content = memoryview(_decompressed(codec, content, size)) if codec else content
+        except Exception as error:
+            raise ValueError(f"{path} cannot be decompressed: {error}") from error
+        if len(content) != size:
+            raise ValueError(f"{path} holds {len(content)} bytes, and its index promises {size}")
+        offsets = _checked_offsets(path, content, self._counts[shard]).tolist()
+        if offsets[-1] > size:
+            raise ValueError(f"{path} ends at {size} bytes, before its last sample, which ends at {offsets[-1]}")
+        decode = self._decode[shard]
+        return lambda sample: decode(content[offsets[sample] : offsets[sample + 1]])
+
+    def _name(self, at: int) -> str:
+        shard, sample = self._find(at)
+        return f"{self._paths[shard]} sample {sample}"
+
     def _find(self, at: int) -> tuple[int, int]:
         shard = int(np.searchsorted(self._ends, at, side="right"))
         return shard, at - (int(self._ends[shard - 1]) if shard else 0)
@@ -82,13 +124,40 @@ class MdsShards:
 
 def _offsets(path: str, samples: int, how: Request) -> NDArray[np.uint32]:
     """Of the samples, and of their end."""
-    size = (samples + 1) * _WORD_BYTES
     with opened(path, how.storage_options) as file:
-        content = file.read(_WORD_BYTES + size)
+        return _checked_offsets(path, file.read(_table_bytes(samples)), samples)
+
+
+def _table_bytes(samples: int) -> int:
+    return (samples + 2) * _WORD_BYTES
+
+
+def _checked_offsets(path: str, content: Any, samples: int) -> NDArray[np.uint32]:
+    content = content[: _table_bytes(samples)]
     table = np.frombuffer(content[: len(content) // _WORD_BYTES * _WORD_BYTES], np.uint32)
     if len(table) != samples + 2 or table[0] != samples or np.any(np.diff(table[1:].astype(np.int64)) < 0):
         raise Error(f"{path} does not begin with the offsets of {samples} samples, which its index promises", "corrupt")
     return table[1:]
+
+
+def _check_codec(codec: str, path: str) -> None:
+    if codec not in _CODECS:
+        raise Error(
+            f"{path} is compressed by {codec!r}; Penstock reads {', '.join(_CODECS)}; decompress the shards",
+            "unsupported",
+        )
+    if codec in _ARROW_CODECS and importlib.util.find_spec("pyarrow") is None:
+        raise Error(
+            f"{path} is compressed by {codec}, which needs pyarrow; pip install 'penstock[tables]'", "unsupported"
+        )
+
+
+def _decompressed(codec: str, content: memoryview, size: int) -> Any:
+    """At most ``size`` + 1 bytes, so that a damaged shard takes no more memory than a whole one."""
+    if codec in _ARROW_CODECS:
+        return importlib.import_module("pyarrow").Codec(_ARROW_CODECS[codec]).decompress(content, size)
+    with _FILES[codec](io.BytesIO(content)) as file:
+        return file.read(size + 1)
 
 
 def _decoder(shard: dict[str, Any], wanted: Sequence[str] | None, place: str) -> Callable[[memoryview], dict[str, Any]]:

@@ -20,7 +20,7 @@ from penstock.dataset.reader import Reader, Request, UrlList
 from penstock.dataset.records import example, tar_sample, tfrecord_content
 from penstock.dataset.stages import Chain, Stages, with_calls
 from penstock.dataset.statistics import Skipped, Stats, report
-from penstock.dataset.tables import TableSource, arrow, parquet
+from penstock.dataset.tables import GroupSource, arrow, parquet
 from penstock.error import Error
 
 if TYPE_CHECKING:
@@ -200,10 +200,13 @@ class Dataset(Stages):
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> TreeDataset:
-        """Samples of MDS shards (MosaicML streaming), which are stored without compression, as dicts.
+        """Samples of MDS shards (MosaicML streaming) as dicts.
 
         Numbers, arrays and strings come as they are; JPEG and PNG images as bytes, for :func:`penstock.dataset.decode_image`;
         raw images as arrays. Columns that hold pickled objects are refused.
+
+        Compressed shards are read whole, and a few stay in memory: shuffle with ``block=`` the samples of a shard. ``gz`` and
+        ``bz2`` need nothing, ``zstd``, ``br`` and ``snappy`` need pyarrow.
 
         Parameters
         ----------
@@ -216,6 +219,8 @@ class Dataset(Stages):
         """
         how = _request(requests, deadline_s, storage_options)
         shards = MdsShards(os.fspath(folder), split, columns, how)
+        if shards.compressed:
+            return _tables(shards.groups(how))
         reader = Reader(shards, how)
         return _trees(len(shards), lambda i: shards.tree(i, reader.read(i)), reader, shards.digest)
 
@@ -472,7 +477,7 @@ class TreeDataset(Dataset):
         def __iter__(self) -> Iterator[Any]: ...
 
 
-def _source(chain: Any, reader: Reader | TableSource | LanceSource | None = None) -> tuple[Any, Options]:
+def _source(chain: Any, reader: Reader | GroupSource | LanceSource | None = None) -> tuple[Any, Options]:
     readers = () if reader is None else ((reader, None),)
     return with_calls(chain), Options(digest=functools.cache(chain.digest), readers=readers)
 
@@ -510,8 +515,8 @@ def _trees(size: int, get: Callable[[int], Any], reader: Reader | LanceSource, d
     return TreeDataset(*_source(Chain.from_objects(size, get, reader.name, digest, reader.announce), reader))
 
 
-def _tables(source: TableSource) -> TreeDataset:
-    chain = Chain.from_objects(len(source), source.__getitem__, lambda i: f"row {i}", source.digest(), None)
+def _tables(source: GroupSource) -> TreeDataset:
+    chain = Chain.from_objects(len(source), source.__getitem__, source.name, source.digest(), None)
     return TreeDataset(*_source(chain, source))
 
 

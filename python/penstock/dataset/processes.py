@@ -308,9 +308,11 @@ def _end(pool: _Pool) -> None:
 class InProcesses:
     """A function that runs in worker processes, which start with the first iteration. Several threads call it at once."""
 
-    def __init__(self, function: Callable[..., Any], processes: int, kept_bytes: int) -> None:
+    def __init__(
+        self, function: Callable[..., Any], processes: int, kept_bytes: int, makes_several: bool = False
+    ) -> None:
         self._name = _name(function)
-        self._function = _pickled(function, self._name)
+        self._function = _pickled(worker_process.Listing(function) if makes_several else function, self._name)
         self._processes = processes
         self._kept_bytes = kept_bytes
         self._pool: _Pool | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import stat
 import threading
 import time
 from collections import OrderedDict
@@ -15,6 +16,9 @@ from penstock.error import Error
 
 # Neighbours in one file are read by one request if no more than this lies between them.
 _GAP_BYTES = 64 << 10
+
+# No object has so many: S3 takes 50 TB.
+_ANY_BYTES = 1 << 53
 
 _S3 = ("s3://", "s3a://")
 
@@ -206,17 +210,17 @@ class Reader:
         raise AssertionError
 
     def _get(self, path: str, begin: int, size: int) -> bytes:
-        if "://" not in path:
-            with open(path, "rb", buffering=0) as file:
-                data = file.readall() if size < 0 else os.pread(file.fileno(), size, begin)
+        limit = self._max_bytes
+        if size == 0:
+            data = b""
+        elif "://" not in path:
+            data = _local(path, begin, limit + 1 if size < 0 else size)
+        elif size < 0:
+            data = _object(self._filesystem(path), path, limit)
         else:
-            filesystem = self._filesystem(path)
-            if size < 0:
-                data = filesystem.cat_file(path)
-            elif size == 0:
-                data = b""
-            else:
-                data = filesystem.cat_file(path, start=begin, end=begin + size)
+            data = self._filesystem(path).cat_file(path, start=begin, end=begin + size)
+        if size < 0 and len(data) > limit:
+            raise ValueError(f"it holds more than the limit of {limit} bytes per sample")
         if 0 <= size != len(data):
             raise ValueError(
                 f"it gave {len(data)} of the {size} bytes from {begin}; make the index again if it changed"
@@ -229,6 +233,36 @@ class Reader:
         if found is None:
             found = self._filesystems[place] = filesystem(url, self._how.storage_options)
         return found
+
+
+def _local(path: str, begin: int, size: int) -> bytes:
+    """The bytes of a file from ``begin`` on: ``size`` of them, or as many as there are."""
+    # O_NONBLOCK: opening a FIFO must not block the thread until somebody writes.
+    with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{path} is not a regular file")
+        file.seek(begin)
+        parts = []
+        while size > 0 and (part := file.read(min(size, max(status.st_size - begin, 0) + 1))):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+def _object(filesystem: Any, url: str, limit: int) -> Any:
+    """A whole object, or its first ``limit`` + 1 bytes if there are more: nobody knows its size before."""
+    if limit >= _ANY_BYTES:
+        return filesystem.cat_file(url)
+    try:
+        return filesystem.cat_file(url, start=0, end=limit + 1)
+    except _FINAL:
+        raise
+    except Exception as error:
+        # Servers of objects refuse every range of an object without bytes (RFC 9110, 14.1.2).
+        if ("416" in str(error) or "range" in str(error).lower()) and filesystem.size(url) == 0:
+            return b""
+        raise
 
 
 def filesystem(url: str, storage_options: dict[str, Any] | None) -> Any:

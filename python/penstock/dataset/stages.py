@@ -228,13 +228,16 @@ class Stages:
             stages=stages,
         )
 
-    def filter(self, predicate: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
+    def filter(
+        self, predicate: Callable[..., Any], num_parallel_calls: int | None = None, *, processes: int | None = None
+    ) -> Self:
         """Keep the samples for which ``predicate(array, label)`` or ``predicate(tree)`` is true.
 
         The others keep their position in the order, so their batch is smaller: ranks need not exchange what they keep, and
-        the state stays exact.
+        the state stays exact. ``processes`` as for :meth:`map`.
         """
-        check_function(predicate, "filter()")
+        stages = self._stages("filter", predicate)
+        predicate, parallel, started = _where(predicate, "filter()", num_parallel_calls, processes)
 
         def call(value: Any, label: int | None, _: Any) -> tuple[Any, int | None] | None:
             if isinstance(value, Several):
@@ -242,24 +245,26 @@ class Stages:
             kept = predicate(value) if label is None else predicate(value, label)
             return (value, label) if kept else None
 
-        chain = self._chain.map(call, threads(num_parallel_calls))
-        return self._with(chain, stages=self._stages("filter", predicate))
+        return self._with(self._chain.map(call, parallel), readers=self._options.readers + started, stages=stages)
 
-    def flat_map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
-        """Make several samples of each one, or none: ``function(tree)`` or ``function(array, label)`` returns a list of trees.
+    def flat_map(
+        self, function: Callable[..., Any], num_parallel_calls: int | None = None, *, processes: int | None = None
+    ) -> Self:
+        """Make several samples of each one, or none: ``function(tree)`` or ``function(array, label)`` returns a list of trees,
+        or yields them.
 
         They stay together: batch() counts the samples before this stage, so its batches vary in size, and the state stays
-        exact.
+        exact. ``processes`` as for :meth:`map`.
         """
-        check_function(function, "flat_map()")
+        stages = self._stages("flat_map", function)
+        function, parallel, started = _where(function, "flat_map()", num_parallel_calls, processes, several=True)
 
         def call(value: Any, label: int | None, _: Any) -> tuple[Any, int | None]:
             if isinstance(value, Several):
                 return Several(made for one in value for made in function(one)), None
             return Several(function(value) if label is None else function(value, label)), None
 
-        chain = self._chain.map(call, threads(num_parallel_calls))
-        return self._with(chain, stages=self._stages("flat_map", function))
+        return self._with(self._chain.map(call, parallel), readers=self._options.readers + started, stages=stages)
 
     def cache(
         self,
@@ -435,7 +440,7 @@ class Stages:
 
 
 def _where(
-    function: Callable[..., Any], stage: str, parallel: int | None, processes: int | None
+    function: Callable[..., Any], stage: str, parallel: int | None, processes: int | None, several: bool = False
 ) -> tuple[Callable[..., Any], int, tuple[Any, ...]]:
     """(function, calls at a time, what an iteration starts) of a stage in threads or in processes."""
     check_function(function, stage)
@@ -443,7 +448,7 @@ def _where(
         return function, threads(parallel), ()
     if parallel is not None:
         raise Error(f"{stage} got num_parallel_calls and processes; give one of them")
-    remote = InProcesses(function, threads(positive(processes, "processes")), DEFAULT_PREFETCH[1])
+    remote = InProcesses(function, threads(positive(processes, "processes")), DEFAULT_PREFETCH[1], several)
     return remote, threads(processes), ((remote, None),)
 
 

@@ -1,4 +1,4 @@
-"""Tables as sources: a sample is a row of a Parquet file or of an Arrow table."""
+"""Sources that are read in groups of samples. Tables are such: a sample is a row of a Parquet file or of an Arrow table."""
 
 from __future__ import annotations
 
@@ -17,31 +17,37 @@ import numpy as np
 from penstock.dataset.reader import filesystem
 from penstock.error import Error
 
-#: Groups of rows in memory, unless a shuffle in blocks needs more.
+#: Groups in memory, unless a shuffle in blocks needs more.
 _GROUPS = 4
 
 Column = Callable[[int], Any]
 
 
-class TableSource:
-    """Rows of groups that are loaded whole. The groups used last stay in memory."""
+#: Loads a group. What it gives makes a sample of its place in the group.
+Load = Callable[[], Callable[[int], Any]]
 
-    def __init__(self, groups: Sequence[tuple[int, Callable[[], Any]]], digest: str) -> None:
-        """``groups`` holds (rows, function that loads a table)."""
+
+class GroupSource:
+    """Samples of groups that are loaded whole. The groups used last stay in memory."""
+
+    def __init__(
+        self, groups: Sequence[tuple[int, Load]], digest: str, name: Callable[[int], str] = "row {}".format
+    ) -> None:
+        """``groups`` holds (samples, function that loads them)."""
         self._load = [load for _, load in groups]
-        self._ends = np.cumsum([rows for rows, _ in groups]).tolist()
+        self._ends = np.cumsum([samples for samples, _ in groups]).tolist()
         self._digest = digest
+        self.name: Callable[[int], str] = name
         self._lock = threading.Lock()
         self._kept = _GROUPS
-        self._groups: OrderedDict[int, Future[dict[str, Column]]] = OrderedDict()
+        self._groups: OrderedDict[int, Future[Callable[[int], Any]]] = OrderedDict()
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if self._ends else 0
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> Any:
         group = bisect.bisect_right(self._ends, index)
-        row = index - (self._ends[group - 1] if group else 0)
-        return {name: value(row) for name, value in self._columns(group).items()}
+        return self._loaded(group)(index - (self._ends[group - 1] if group else 0))
 
     def digest(self) -> str:
         return self._digest
@@ -49,15 +55,15 @@ class TableSource:
     def prepare(self, blocks: tuple[int, int] | None, max_bytes: int) -> None:
         """An iteration begins, which may shuffle in blocks."""
         block, window = blocks or (1, 0)
-        rows = max(len(self) // max(len(self._ends), 1), 1)
+        samples = max(len(self) // max(len(self._ends), 1), 1)
         with self._lock:
-            self._kept = max(_GROUPS, 2 * -(-block * window // rows) + 1)
+            self._kept = max(_GROUPS, 2 * -(-block * window // samples) + 1)
 
     def forget(self) -> None:
         with self._lock:
             self._groups.clear()
 
-    def _columns(self, group: int) -> dict[str, Column]:
+    def _loaded(self, group: int) -> Callable[[int], Any]:
         with self._lock:
             future = self._groups.get(group)
             mine = future is None
@@ -68,8 +74,7 @@ class TableSource:
             self._groups.move_to_end(group)
         if mine:
             try:
-                table = self._load[group]()
-                future.set_result({name: column(table.column(name)) for name in table.column_names})
+                future.set_result(self._load[group]())
             except BaseException as error:
                 with self._lock:
                     self._groups.pop(group, None)
@@ -79,9 +84,9 @@ class TableSource:
 
 def parquet(
     paths: Iterable[str | os.PathLike[str]], columns: Sequence[str] | None, storage_options: dict[str, Any] | None
-) -> TableSource:
+) -> GroupSource:
     pq = _pyarrow("pyarrow.parquet")
-    groups: list[tuple[int, Callable[[], Any]]] = []
+    groups: list[tuple[int, Load]] = []
     digest = hashlib.sha256(repr(columns).encode())
     for path in (os.fspath(each) for each in paths):
         where = filesystem(path, storage_options) if "://" in path else None
@@ -89,22 +94,22 @@ def parquet(
         metadata = pq.ParquetFile(place, filesystem=where).metadata
         digest.update(f"{os.path.basename(path)} {metadata.num_rows} {metadata.serialized_size} ".encode())
 
-        def load(group: int, place: str = place, where: Any = where) -> Any:
+        def load(group: int, place: str = place, where: Any = where) -> Callable[[int], Any]:
             # A file object is for one thread.
             with pq.ParquetFile(place, filesystem=where) as file:
-                return file.read_row_group(group, columns=columns, use_threads=False)
+                return _rows(file.read_row_group(group, columns=columns, use_threads=False))
 
         groups += [
             (metadata.row_group(group).num_rows, functools.partial(load, group))
             for group in range(metadata.num_row_groups)
         ]
-    return TableSource(groups, digest.hexdigest()[:32])
+    return GroupSource(groups, digest.hexdigest()[:32])
 
 
-def arrow(tables: Any) -> TableSource:
+def arrow(tables: Any) -> GroupSource:
     """Of tables, or of the paths of Arrow IPC files (which are mapped into memory)."""
     pa = _pyarrow("pyarrow")
-    groups: list[tuple[int, Callable[[], Any]]] = []
+    groups: list[tuple[int, Load]] = []
     digest = hashlib.sha256()
     for each in [tables] if isinstance(tables, pa.Table) else tables:
         if isinstance(each, pa.Table):
@@ -112,8 +117,17 @@ def arrow(tables: Any) -> TableSource:
         else:
             table, name = _mapped_table(pa, os.fspath(each)), os.path.basename(os.fspath(each))
         digest.update(f"{name} {table.num_rows} {table.schema} {table.nbytes} ".encode())
-        groups += [(batch.num_rows, functools.partial(pa.Table.from_batches, [batch])) for batch in table.to_batches()]
-    return TableSource(groups, digest.hexdigest()[:32])
+        groups += [(batch.num_rows, functools.partial(_rows_of_batch, batch)) for batch in table.to_batches()]
+    return GroupSource(groups, digest.hexdigest()[:32])
+
+
+def _rows(table: Any) -> Callable[[int], dict[str, Any]]:
+    columns = {name: column(table.column(name)) for name in table.column_names}
+    return lambda row: {name: value(row) for name, value in columns.items()}
+
+
+def _rows_of_batch(batch: Any) -> Callable[[int], dict[str, Any]]:
+    return _rows(_pyarrow("pyarrow").Table.from_batches([batch]))
 
 
 def _mapped_table(pa: Any, path: str) -> Any:

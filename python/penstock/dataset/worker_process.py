@@ -20,6 +20,16 @@ from penstock.dataset.shared_arrays import SharedFile, flattened, needed_bytes, 
 importing_main: bool = False
 
 
+class Listing:
+    """A function whose samples come as a list: what yields them cannot leave its process."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        return list(self._function(*arguments))
+
+
 def serve(pipe: Connection, main: dict[str, Any]) -> None:
     """Runs the function until the pipe ends. `main` says how the program's main module is imported."""
     lifeline, file, stacks, function = pickle.loads(pipe.recv_bytes())
