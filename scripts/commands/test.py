@@ -192,7 +192,7 @@ def ctest(preset: str, log: Path, *options: str, **environment: str) -> Result:
     return count_junit(report, status, log)
 
 
-def pytest(log: Path, *arguments: str | Path, python: str | Path = sys.executable) -> Result:
+def pytest(log: Path, *arguments: str | Path, python: str | Path = sys.executable, **environment: str) -> Result:
     report = LOGS / f"{log.stem}.xml"
     report.unlink(missing_ok=True)
     command = [
@@ -206,7 +206,7 @@ def pytest(log: Path, *arguments: str | Path, python: str | Path = sys.executabl
         f"--timeout={HUNG_S:.0f}",
         f"--junitxml={report}",
     ]
-    status, _ = run([*command, *arguments], log)
+    status, _ = run([*command, *arguments], log, **environment)
     return count_junit(report, status, log)
 
 
@@ -431,6 +431,19 @@ def mpi4py(options: Options) -> Result:
     return mpi4py_comparison.mpi4py_suite(MPIS, log_of("mpi4py"))
 
 
+#: So long that a leak of a hundred bytes per sample is more than the noise of the allocator.
+SOAK_S = 600
+
+
+@suite(
+    "soak", "what an input pipeline holds in memory, files and threads over ten minutes (only with --all)", quick=False
+)
+def soak(options: Options) -> Result:
+    if not options.all:
+        return Result.skip("long runs are only made with --all")
+    return pytest(log_of("soak"), ROOT / "tests/soak", PENSTOCK_TEST_SOAK_S=str(SOAK_S))
+
+
 #: Of a virtual environment with what build/env has, and PyTorch.
 TORCH_PYTHON = ROOT / "build/torch-env/bin/python"
 TORCH_RANKS = {"mpich": (1, 2, 4), "openmpi": (3,)}
@@ -592,6 +605,7 @@ KNOWN_FOLDERS = {
     "pytorch",
     "pytorch_programs",
     "s3",
+    "soak",
 }
 for _folder in sorted({path.parent for path in (ROOT / "tests").glob("*/test_*.py")}):
     if _folder.name not in KNOWN_FOLDERS:

@@ -78,6 +78,12 @@ SampleForm ImagePlan::form(const DecodeOptions& options) const {
   return {options.dtype, {height, width, 3}};
 }
 
+Resizer::Box ImagePlan::box_in(Resizer::Size decoded) const {
+  const double rows = static_cast<double>(decoded.height) / stored.height;
+  const double columns = static_cast<double>(decoded.width) / stored.width;
+  return {box.top * rows, box.left * columns, box.height * rows, box.width * columns};
+}
+
 bool ImagePlan::keeps_all(const DecodeOptions& options) const {
   return !mirror_rows && !mirror_columns && !transpose && options.dtype == DType::uint8 &&
          options.layout == ImageLayout::hwc && box == Resizer::Box::of(stored);
@@ -189,13 +195,13 @@ std::uint8_t* ImageFinisher::scratch(std::size_t size_bytes) {
   return scratch_.data();
 }
 
-void ImageFinisher::run(const std::uint8_t* pixels, Resizer::Size decoded, const ImagePlan& plan,
+void ImageFinisher::run(const std::uint8_t* pixels, Resizer::Size decoded, const Part& part, const ImagePlan& plan,
                         const DecodeOptions& options, Destination& destination) {
   const Bytes result = destination.place(plan.form(options));
-  const double rows = static_cast<double>(decoded.height) / plan.stored.height;
-  const double columns = static_cast<double>(decoded.width) / plan.stored.width;
-  const Resizer::Box box{plan.box.top * rows, plan.box.left * columns, plan.box.height * rows,
-                         plan.box.width * columns};
+  const Resizer::Size size{part.height, part.width};
+  Resizer::Box box = plan.box_in(decoded);
+  box.top -= part.top;
+  box.left -= part.left;
 
   const std::ptrdiff_t height = plan.transpose ? plan.target.width : plan.target.height;
   const std::ptrdiff_t width = plan.transpose ? plan.target.height : plan.target.width;
@@ -218,13 +224,12 @@ void ImageFinisher::run(const std::uint8_t* pixels, Resizer::Size decoded, const
   }
   switch (options.dtype) {
     case DType::uint8:
-      return resizer_.run(pixels, decoded, box, reinterpret_cast<std::uint8_t*>(result.data()), plan.target, strides,
+      return resizer_.run(pixels, size, box, reinterpret_cast<std::uint8_t*>(result.data()), plan.target, strides,
                           values);
     case DType::float16:
-      return resizer_.run(pixels, decoded, box, reinterpret_cast<Float16*>(result.data()), plan.target, strides,
-                          values);
+      return resizer_.run(pixels, size, box, reinterpret_cast<Float16*>(result.data()), plan.target, strides, values);
     default:
-      return resizer_.run(pixels, decoded, box, reinterpret_cast<float*>(result.data()), plan.target, strides, values);
+      return resizer_.run(pixels, size, box, reinterpret_cast<float*>(result.data()), plan.target, strides, values);
   }
 }
 

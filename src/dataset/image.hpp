@@ -24,6 +24,8 @@ struct ImagePlan {
   bool transpose = false;
 
   SampleForm form(const DecodeOptions& options) const;
+  /// `box` in the coordinates of the image as a decoder has scaled it.
+  Resizer::Box box_in(Resizer::Size decoded) const;
   /// All pixels in their places: a decoder that makes images of the target's size may write them into the sample.
   bool keeps_all(const DecodeOptions& options) const;
 };
@@ -42,9 +44,22 @@ class ImageFinisher {
  public:
   /// At least so many bytes for pixels, whose old content is lost.
   std::uint8_t* scratch(std::size_t size_bytes);
+  /// A part of a decoded image, in its pixels.
+  struct Part {
+    int top = 0;
+    int left = 0;
+    int height = 0;
+    int width = 0;
+    static Part of(Resizer::Size size) { return {0, 0, size.height, size.width}; }
+  };
   /// RGB pixels, interleaved, of the whole image or of a smaller one that a decoder has scaled.
   void run(const std::uint8_t* pixels, Resizer::Size decoded, const ImagePlan& plan, const DecodeOptions& options,
-           Destination& destination);
+           Destination& destination) {
+    run(pixels, decoded, Part::of(decoded), plan, options, destination);
+  }
+  /// The same from the pixels of a part, which holds the plan's box.
+  void run(const std::uint8_t* pixels, Resizer::Size decoded, const Part& part, const ImagePlan& plan,
+           const DecodeOptions& options, Destination& destination);
 
  private:
   Resizer resizer_;

@@ -13,9 +13,16 @@
 #include "dataset/image.hpp"
 #include "penstock/error.hpp"
 
+// Decoding of a part of an image came with libjpeg-turbo 1.5. Mistakes in it were mended until 2.1.
+#if defined(LIBJPEG_TURBO_VERSION_NUMBER) && LIBJPEG_TURBO_VERSION_NUMBER >= 2001000
+#define PENSTOCK_JPEG_PARTS
+#endif
+
 namespace penstock::dataset {
 
 namespace {
+
+using Part = ImageFinisher::Part;
 
 // The coefficients of a progressive image, 2 bytes each, of three components without subsampling.
 constexpr std::uint64_t kMaxCoefficientBytesPerPixel = 6;
@@ -94,17 +101,31 @@ struct Library {
     return true;
   }
 
-  bool read_pixels(JSAMPLE* pixels, std::size_t row_bytes) {
+  /// Decodes a part of the image, whose rows follow one another without gaps. Columns may become more, on the left:
+  /// `part` says which they are. What lies below the part is not read if the image is not progressive.
+  bool read_pixels(JSAMPLE* pixels, Part& part) {
     if (setjmp(out)) return false;
     jpeg_start_decompress(&info);
-    while (info.output_scanline < info.output_height) {
+    JDIMENSION left = static_cast<JDIMENSION>(part.left), width = static_cast<JDIMENSION>(part.width);
+    const auto top = static_cast<JDIMENSION>(part.top), end = static_cast<JDIMENSION>(part.top + part.height);
+#ifdef PENSTOCK_JPEG_PARTS
+    if (width < info.output_width) jpeg_crop_scanline(&info, &left, &width);
+    if (top > 0) jpeg_skip_scanlines(&info, top);
+#endif
+    part.left = static_cast<int>(left);
+    part.width = static_cast<int>(width);
+    const std::size_t row_bytes = static_cast<std::size_t>(width) * static_cast<std::size_t>(info.output_components);
+    while (info.output_scanline < end) {
       JSAMPROW rows[8];
-      const JDIMENSION left = info.output_height - info.output_scanline;
-      const JDIMENSION count = left < 8 ? left : 8;
-      for (JDIMENSION i = 0; i < count; ++i) rows[i] = pixels + (info.output_scanline + i) * row_bytes;
+      const JDIMENSION rest = end - info.output_scanline;
+      const JDIMENSION count = rest < 8 ? rest : 8;
+      for (JDIMENSION i = 0; i < count; ++i) rows[i] = pixels + (info.output_scanline - top + i) * row_bytes;
       jpeg_read_scanlines(&info, rows, count);
     }
-    jpeg_finish_decompress(&info);
+    if (end == info.output_height)
+      jpeg_finish_decompress(&info);
+    else
+      jpeg_abort_decompress(&info);
     return true;
   }
 };
@@ -153,18 +174,37 @@ class JpegDecoder : public Decoder {
     choose_scale(plan);
     require(library_.calculate_output());
     const Resizer::Size decoded{static_cast<int>(info.output_height), static_cast<int>(info.output_width)};
-    const auto row_elems =
-        static_cast<std::size_t>(info.output_width) * static_cast<std::size_t>(info.output_components);
     if (decoded == plan.target && info.output_components == 3 && plan.keeps_all(options)) {
       const Bytes result = destination.place(plan.form(options));
-      require(library_.read_pixels(reinterpret_cast<JSAMPLE*>(result.data()), row_elems));
+      Part whole = Part::of(decoded);
+      require(library_.read_pixels(reinterpret_cast<JSAMPLE*>(result.data()), whole));
       return;
     }
-    const std::size_t pixels_bytes = row_elems * info.output_height;
-    std::uint8_t* pixels = finisher_.scratch(pixels_bytes);
-    require(library_.read_pixels(pixels, row_elems));
-    if (info.output_components == 4) cmyk_to_rgb(pixels, pixels_bytes / 4, info.saw_Adobe_marker != 0);
-    finisher_.run(pixels, decoded, plan, options, destination);
+    Part part = needed_part(plan, decoded);
+    // Of whole rows, since the part may become wider.
+    std::uint8_t* pixels =
+        finisher_.scratch(static_cast<std::size_t>(info.output_width) *
+                          static_cast<std::size_t>(info.output_components) * static_cast<std::size_t>(part.height));
+    require(library_.read_pixels(pixels, part));
+    if (info.output_components == 4)
+      cmyk_to_rgb(pixels, static_cast<std::size_t>(part.width) * static_cast<std::size_t>(part.height),
+                  info.saw_Adobe_marker != 0);
+    finisher_.run(pixels, decoded, part, plan, options, destination);
+  }
+
+  /// What the plan keeps, and so much around it that upsampling of the colours gives the values that it has in the
+  /// whole image.
+  static Part needed_part(const ImagePlan& plan, Resizer::Size decoded) {
+    Part part = Part::of(decoded);
+#ifdef PENSTOCK_JPEG_PARTS
+    constexpr int kAround = 4;
+    const Resizer::Box box = plan.box_in(decoded);
+    part.top = std::max(0, static_cast<int>(std::floor(box.top)) - kAround);
+    part.left = std::max(0, static_cast<int>(std::floor(box.left)) - kAround);
+    part.height = std::min(decoded.height, static_cast<int>(std::ceil(box.top + box.height)) + kAround) - part.top;
+    part.width = std::min(decoded.width, static_cast<int>(std::ceil(box.left + box.width)) + kAround) - part.left;
+#endif
+    return part;
   }
 
   void limit_work(const DecodeContext& context) {

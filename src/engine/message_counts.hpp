@@ -21,8 +21,6 @@ class MessageCounts {
 
   void note_sent(std::uint64_t epoch) { sent_.add(epoch); }
   void note_received(std::uint64_t epoch) { received_.add(epoch); }
-  std::uint64_t sent() const { return sent_.total; }
-  std::uint64_t received() const { return received_.total; }
 
   /// Messages of epochs below may be posted.
   std::uint64_t may_post_before() const { return std::min(told_before_, cleared_before_) + 2; }

@@ -96,13 +96,7 @@ bool RemoteMessages::close() {
   });
   if (core_.transport_broken) return true;
   if (is_busy()) return false;
-  std::vector<std::uint64_t> sent(static_cast<std::size_t>(core_.node.team.size()));
-  std::uint64_t received = 0;
-  for (const auto& [peer, each] : pairs_) {
-    sent[static_cast<std::size_t>(peer)] = each.counts.sent();
-    received += each.counts.received();
-  }
-  core_.transport->retire(std::move(sent), received);
+  core_.transport->retire();
   return true;
 }
 

@@ -66,13 +66,8 @@ class Transport {
     static_cast<void>(packet);
     static_cast<void>(tag);
   }
-  /// The last call, if nothing is in flight here. `sent`: messages to each rank; `received`: from all of them. What the
-  /// library names this communicator by may be used again only when all that was sent to this rank was received here,
-  /// which it can find out by a sum over the ranks.
-  virtual void retire(std::vector<std::uint64_t> sent, std::uint64_t received) noexcept {
-    static_cast<void>(sent);
-    static_cast<void>(received);
-  }
+  /// The last call, if nothing is in flight here.
+  virtual void retire() noexcept {}
 
   /// Whether the library knows that the peer's process has ended. If true, all that the peer sent has been received.
   /// Any thread may call it. MPI has no such call, hence the default: MPI ends the job or reports nothing.

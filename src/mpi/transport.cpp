@@ -74,19 +74,24 @@ class Shape {
 };
 
 /// Communicators that have been given up here. MPI names a later one like a freed one, and would give it what a rank
-/// has sent that no other has received, after calls that did not fit. So the ranks sum what each was sent, and free the
-/// communicator if all has been received. The sum is complete when all its ranks have given it up. Until then this rank
-/// answers those that still wait for it: whenever MPI is called here, and in MPI_Finalize, which waits for all anyway.
+/// has sent that no other has received: messages of calls that did not fit, and what ranks tell when they leave. So a
+/// communicator is freed only when this rank has received all that was sent to it. Two sums over the ranks tell: the
+/// first is complete when all ranks have given the communicator up. Until then this rank answers those that still wait
+/// for it, whenever MPI is called here, and in MPI_Finalize, which waits for all anyway. The second sum is that of the
+/// answers.
 class Retired {
  public:
   struct Entry {
     MPI_Comm comm = MPI_COMM_NULL;
-    std::vector<std::uint64_t> sent{};
-    std::uint64_t received = 0;
+    std::vector<std::uint32_t> sent{};  ///< to each rank; modulo 2^32, as all counts here
+    std::uint32_t received = 0;         ///< from all ranks
     bool may_free = false;
     std::vector<std::byte> farewell{};
     int farewell_tag = 0;
-    std::uint64_t sent_here = 0;
+    std::vector<std::uint32_t> answers{};  ///< as `sent`
+    enum class Summed : std::uint8_t { nothing, sent, all } summed = Summed::nothing;
+    std::uint32_t sum = 0;
+    std::uint32_t sent_here = 0;
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
@@ -99,9 +104,8 @@ class Retired {
   void add(Entry given) noexcept {
     const std::lock_guard lock(mutex_);
     auto entry = std::make_unique<Entry>(std::move(given));
-    if (MPI_Ireduce_scatter_block(entry->sent.data(), &entry->sent_here, 1, MPI_UINT64_T, MPI_SUM, entry->comm,
-                                  &entry->request) != MPI_SUCCESS)
-      return;
+    entry->answers.resize(entry->sent.size());
+    if (!start_sum(*entry, entry->sent)) return;
     all_.push_back(std::move(entry));
     look_locked();
   }
@@ -121,8 +125,13 @@ class Retired {
  private:
   static constexpr std::chrono::milliseconds kBetweenLooks{20};
 
+  static bool start_sum(Entry& entry, const std::vector<std::uint32_t>& counts) noexcept {
+    return MPI_Ireduce_scatter_block(counts.data(), &entry.sum, 1, MPI_UINT32_T, MPI_SUM, entry.comm, &entry.request) ==
+           MPI_SUCCESS;
+  }
+
   /// Receives what has come for nobody, and answers.
-  static void answer(const Entry& entry) noexcept {
+  static void answer(Entry& entry) noexcept {
     for (int found = 1; found != 0;) {
       MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
@@ -132,32 +141,53 @@ class Retired {
       if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS) return;
       std::vector<std::byte> packet(static_cast<std::size_t>(bytes));
       if (MPI_Mrecv(packet.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
-      if (entry.request == MPI_REQUEST_NULL) continue;  // all have left
+      ++entry.received;
+      if (entry.summed != Entry::Summed::nothing) continue;  // all have left
       MPI_Request answer = MPI_REQUEST_NULL;
       // So short that MPI copies it at once.
       if (MPI_Isend(entry.farewell.data(), static_cast<int>(entry.farewell.size()), MPI_BYTE, status.MPI_SOURCE,
-                    entry.farewell_tag, entry.comm, &answer) == MPI_SUCCESS)
-        MPI_Request_free(&answer);
+                    entry.farewell_tag, entry.comm, &answer) != MPI_SUCCESS)
+        continue;
+      ++entry.answers[static_cast<std::size_t>(status.MPI_SOURCE)];
+      MPI_Request_free(&answer);
     }
+  }
+
+  /// Returns whether nothing is left to do for it.
+  static bool has_ended(Entry& entry) noexcept {
+    if (!entry.farewell.empty()) answer(entry);
+    while (entry.summed != Entry::Summed::all) {
+      int is_complete = 0;
+      if (MPI_Test(&entry.request, &is_complete, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
+      if (is_complete == 0) return false;
+      entry.sent_here += entry.sum;
+      entry.summed = entry.summed == Entry::Summed::nothing ? Entry::Summed::sent : Entry::Summed::all;
+      if (entry.summed == Entry::Summed::sent && !start_sum(entry, entry.answers)) return true;
+    }
+    if (!entry.may_free) return true;
+    if (!entry.farewell.empty()) answer(entry);
+    if (entry.received != entry.sent_here) return false;
+    MPI_Comm_free(&entry.comm);
+    return true;
   }
 
   void look_locked() noexcept {
     if (!running()) return;
     looked_ = std::chrono::steady_clock::now();
-    std::erase_if(all_, [](const std::unique_ptr<Entry>& entry) {
-      if (!entry->farewell.empty()) answer(*entry);
-      int is_complete = 0;
-      if (MPI_Test(&entry->request, &is_complete, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
-      if (is_complete == 0) return false;
-      if (!entry->farewell.empty()) answer(*entry);
-      if (entry->may_free && entry->sent_here == entry->received) MPI_Comm_free(&entry->comm);
-      return true;
-    });
+    std::erase_if(all_, [](const std::unique_ptr<Entry>& entry) { return has_ended(*entry); });
     is_empty_.store(all_.empty(), std::memory_order_relaxed);
   }
 
   void finish() noexcept {
-    for (look(); !is_empty_.load(std::memory_order_relaxed); look()) std::this_thread::yield();
+    const auto is_known = [](const std::unique_ptr<Entry>& entry) { return entry->summed == Entry::Summed::all; };
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        look_locked();
+        if (std::ranges::all_of(all_, is_known)) return;
+      }
+      std::this_thread::yield();
+    }
   }
 
   std::mutex mutex_;
@@ -178,6 +208,7 @@ class MpiTransport final : public engine::Transport {
       ranks_ = *known;
     else
       finder_.emplace(size_);
+    sent_.resize(static_cast<std::size_t>(size_));
     describe();
     at_finalize_ = AtFinalize([this] { close(); });
     Retired::of_process();
@@ -211,6 +242,7 @@ class MpiTransport final : public engine::Transport {
     MPI_Request request = MPI_REQUEST_NULL;
     const Shape shape(from.size(), piece_bytes_);
     check(MPI_Isend(from.data(), shape.count(), shape.type(), peer, tag, comm_, &request), "MPI_Isend");
+    ++sent_[static_cast<std::size_t>(peer)];
     if (from.size() <= kTestedBytes) {
       int complete = 0;
       check(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "MPI_Test");
@@ -285,15 +317,9 @@ class MpiTransport final : public engine::Transport {
     }
   }
 
-  void retire(std::vector<std::uint64_t> sent, std::uint64_t received) noexcept override {
+  void retire() noexcept override {
     const std::lock_guard lock(mutex_);
-    if (comm_ == MPI_COMM_NULL || !running()) return;
-    Retired::of_process().add({.comm = std::exchange(comm_, MPI_COMM_NULL),
-                               .sent = std::move(sent),
-                               .received = received,
-                               .may_free = !must_keep(),
-                               .farewell = farewell_,
-                               .farewell_tag = farewell_tag_});
+    if (comm_ != MPI_COMM_NULL && running()) give_up(true);
   }
 
   void set_farewell(ConstBytes packet, int tag) override {
@@ -421,6 +447,7 @@ class MpiTransport final : public engine::Transport {
     if (result != MPI_SUCCESS) MPI_Error_class(result, &error_class);
     if (entry.receives && error_class == MPI_ERR_TRUNCATE) {
       done.too_long = true;
+      ++received_;
     } else if (result != MPI_SUCCESS) {
       failure_ = Error(ErrorCode::mpi,
                        std::string(entry.receives ? "a receive from" : "a send to") + " rank " +
@@ -431,7 +458,10 @@ class MpiTransport final : public engine::Transport {
       if (entry.is_cancelled) check(MPI_Test_cancelled(&status, &withdrawn), "MPI_Test_cancelled");
       done.withdrawn = withdrawn != 0;
       MPI_Count length = 0;
-      if (!done.withdrawn) check(MPI_Get_elements_x(&status, MPI_BYTE, &length), "MPI_Get_elements_x");
+      if (!done.withdrawn) {
+        ++received_;
+        check(MPI_Get_elements_x(&status, MPI_BYTE, &length), "MPI_Get_elements_x");
+      }
       done.bytes = static_cast<std::uint64_t>(length);
     }
     complete.push_back(done);
@@ -451,37 +481,29 @@ class MpiTransport final : public engine::Transport {
   void close() noexcept {
     const std::lock_guard lock(mutex_);
     if (comm_ == MPI_COMM_NULL) return;
-    MPI_Comm comm = std::exchange(comm_, MPI_COMM_NULL);
-    if (!running()) return;
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (entries_[i].receives)
-        withdraw(requests_[i], !entries_[i].is_matched && !entries_[i].is_cancelled);
-      else
-        leave(requests_[i]);
+    if (running()) {
+      for (std::size_t i = 0; i < requests_.size(); ++i) {
+        if (entries_[i].receives)
+          withdraw(requests_[i], !entries_[i].is_matched && !entries_[i].is_cancelled);
+        else
+          leave(requests_[i]);
+      }
+      requests_.clear();
+      entries_.clear();
+      // Without an engine that uses it, on all ranks, nobody waits for an answer.
+      if (!farewell_.empty()) return give_up(false);
+      MPI_Comm_free(&comm_);
     }
-    requests_.clear();
-    entries_.clear();
-    // Without an engine that uses it, on all ranks, nobody waits for an answer.
-    if (farewell_.empty()) {
-      if (!must_keep()) MPI_Comm_free(&comm);
-      return;
-    }
-    Retired::of_process().add({.comm = comm,
-                               .sent = std::vector<std::uint64_t>(static_cast<std::size_t>(size_)),
-                               .farewell = farewell_,
-                               .farewell_tag = farewell_tag_});
+    comm_ = MPI_COMM_NULL;
   }
 
-  /// Packets for this communicator may still be in flight, and no rank receives them. With Open MPI the next
-  /// communicator then got messages late or never, presumably because it has the same number and counts these packets
-  /// in its own sequence. So communicators between nodes stay until MPI_Finalize.
-  bool must_keep() const {
-#ifdef OPEN_MPI
-    const std::vector<std::int32_t>& nodes = ranks_.node_of_rank;
-    return std::any_of(nodes.begin(), nodes.end(), [&](std::int32_t node) { return node != nodes.front(); });
-#else
-    return false;
-#endif
+  void give_up(bool may_free) noexcept {
+    Retired::of_process().add({.comm = std::exchange(comm_, MPI_COMM_NULL),
+                               .sent = std::move(sent_),
+                               .received = received_,
+                               .may_free = may_free,
+                               .farewell = farewell_,
+                               .farewell_tag = farewell_tag_});
   }
 
   std::uint64_t piece_bytes_;
@@ -496,7 +518,9 @@ class MpiTransport final : public engine::Transport {
 
   std::mutex mutex_;
   std::vector<MPI_Request> requests_;
-  std::vector<Entry> entries_;  ///< what the requests are
+  std::vector<Entry> entries_;       ///< what the requests are
+  std::vector<std::uint32_t> sent_;  ///< messages to each rank
+  std::uint32_t received_ = 0;       ///< from all ranks
   std::optional<Error> failure_;
   std::vector<std::byte> farewell_;
   int farewell_tag_ = 0;

@@ -187,6 +187,38 @@ def test_random_stages_resume_exactly(batch, ranks, threads, stop):
     assert not np.array_equal(straight[:16], straight[16:])
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("options", [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"progressive": True}])
+def test_parts_of_a_jpeg_are_those_of_the_whole_image(mode, options):
+    needs("PNG")
+    jpeg = saved(photograph(1)[:333, :451], "JPEG", mode, quality=90, **options)
+    png = saved(ps.dataset.decode_image(jpeg), "PNG")
+
+    def crops(data):
+        base = ps.Dataset.from_bytes([data] * 60)
+        # No crop is twice as large, so none is decoded at a smaller scale.
+        [(images, _)] = base.decode((260, 240), random_resized_crop=(0.01, 1.0), flip=0.5, seed=3).batch(60)
+        return images.astype(np.int16)
+
+    difference = np.abs(crops(jpeg) - crops(png))
+    assert difference.max() <= 1, "as much as the rounding of coordinates may change"
+    assert difference.mean() < 1e-3
+
+
+def test_what_lies_below_a_part_is_not_read():
+    whole = saved(photograph(2), "JPEG", quality=90)
+
+    def crops(data):
+        base = ps.Dataset.from_bytes([data] * 40).decode((64, 64), random_resized_crop=(0.02, 0.1), seed=3)
+        [(images, _, indices)] = base.ignore_errors().with_indices().batch(40)
+        return dict(zip(indices.tolist(), images))
+
+    expected, found = crops(whole), crops(whole[: len(whole) * 3 // 5])
+    assert len(expected) == 40
+    assert 5 < len(found) < 35
+    assert all(np.array_equal(image, expected[index]) for index, image in found.items())
+
+
 def photograph(seed: int) -> np.ndarray:
     """Shapes, edges and texture, as photographs have them."""
     random = np.random.default_rng(seed)

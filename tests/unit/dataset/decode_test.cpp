@@ -138,7 +138,6 @@ int fuzz_trials() {
 void expect_damage_is_survived(const std::vector<std::vector<std::byte>>& files) {
   std::mt19937 random(1);
   DecoderSet decoders;
-  const DecodeContext context{.max_pixels = 1 << 16};
   int refused = 0;
   const int trials = fuzz_trials();
   for (int trial = 0; trial < trials; ++trial) {
@@ -146,9 +145,12 @@ void expect_damage_is_survived(const std::vector<std::vector<std::byte>>& files)
     std::vector<std::byte> result;
     Destination destination(result);
     DecodeOptions options{"auto", {32, 32, 3}, trial % 2 == 0 ? DType::uint8 : DType::float32, 0};
-    if (trial % 3 == 0) options.shape = {};
+    if (trial % 3 == 0)
+      options.shape = {};
+    else if (trial % 3 == 1)
+      options.random_crop = RandomCrop{};
     try {
-      decoders.decode(file, options, context, destination);
+      decoders.decode(file, options, {.max_pixels = 1 << 16, .index = static_cast<std::uint64_t>(trial)}, destination);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::corrupt);
       ++refused;
