@@ -55,7 +55,7 @@ def make_images(folder: Path, count: int, kilobytes: float) -> None:
     from PIL import Image
 
     rng = np.random.default_rng(1)
-    side = int(300 * (kilobytes / 12) ** 0.5)
+    side = int(300 * (kilobytes / 21) ** 0.5)
     for i in range(count):
         path = folder / f"{i % CLASSES:03}" / f"{i:06}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -64,6 +64,14 @@ std::uint64_t BlobState::index_near(std::uint64_t version, std::optional<Record>
 
 VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest,
                                     Loading loading) {
+  // The record of a large version is long: a version with an index of its own is read without it.
+  if (loading == Loading::parts && version > 0 && version >= keep_from && backend_->exists(index_key(version))) {
+    try {
+      return read_index(version, loading);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
+    }
+  }
   const auto is_near = [&](std::uint64_t index) {
     return index >= std::max<std::uint64_t>(keep_from, 1) && index <= version && version - index <= kNear;
   };

@@ -62,7 +62,7 @@ def test_torn_stale_and_stray_writes_are_noticed():
 def test_squares_and_single_writers_run():
     found = installations()
     for ranks, experiments in (
-        ("1", {"regions", "snapshot", "10 versions", "40 versions", "publish"}),
+        ("1", {"regions", "snapshot", "10 versions", "40 versions", "10000 fragments", "publish"}),
         ("4", {"row of 4 KiB", "square of 1 KiB"}),
     ):
         arguments = ["store", "--ranks", ranks, "--mpi", found[0].name, "--bytes", "128K", "--sync", "yes", "--quick"]
@@ -78,5 +78,6 @@ def test_squares_and_single_writers_run():
         assert {row["setting"]["experiment"] for row in report["rows"]} == experiments
         if ranks == "1":
             assert any("newest of 40 versions" in line for line in report["summary"])
+            assert any("10000 fragments: 1 MiB read cold" in line for line in report["summary"])
             read = [row for row in report["rows"] if row["setting"]["experiment"] == "snapshot"]
             assert all(any("plain" in pair for pair in row["speedup"]) for row in read)

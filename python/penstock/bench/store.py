@@ -23,8 +23,8 @@ from penstock.error import Error
 SUMMARY = """Atomic writes of overlapping regions, against the MPIs' atomic mode and against plain files.
 
 One rank: the same bytes in more and more regions, written and read back; a snapshot of scattered rows, read before and
-after compaction; opening a store and reading the newest of few and of many versions; one small write. Several ranks: tiles
-in a row, each overlapping its neighbours by an eighth, with short and with long rows. Square numbers of ranks:
+after compaction; opening a store and reading the newest of few and of many versions, and 1 MiB of a version of few and of
+many fragments; one small write. Several ranks: tiles in a row, each overlapping its neighbours by an eighth, with short and with long rows. Square numbers of ranks:
 mpi-tile-io's squares, with small and with large elements. Peers: the atomic mode of MPI.File (ROMIO, OMPIO), a new plain
 file per process and write ("plain"), and the same file overwritten ("overwritten"). With more ranks than cores, ranks that
 poll as MPI does take the cores from ranks that still write or hold a lock. So each setting is measured twice: with
@@ -36,6 +36,7 @@ OPTIONS = {
     "bytes": (16 << 20, 1 << 20, "bytes that each rank writes at once"),
     "regions": ([1, 4, 16, 64, 256, 1024], [1, 64], "numbers of regions, for one rank"),
     "versions": ([10, 1000], [10, 40], "lengths of histories of which the newest version is read, for one rank"),
+    "fragments": ([10_000, 10_000_000], [10_000], "fragments of versions that are read cold, for one rank"),
     "row_bytes": ([4 << 10, 256 << 10], [4 << 10], "bytes of a tile's row, for tiles in a row"),
     "element_bytes": ([1 << 10, 1 << 20], [1 << 10], "bytes of an element, for tiles in a square"),
     "sync": (["no", "yes"], ["no"], "whether a write is on the device when it returns"),

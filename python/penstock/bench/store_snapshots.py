@@ -1,4 +1,4 @@
-"""The single-process part of `penstock bench store`: reading snapshots, long histories, publishing versions."""
+"""The single-process part of `penstock bench store`: reading snapshots, long histories, cold reads, publishing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,20 @@ from penstock.store import Store
 ROW_BYTES = 64 << 10
 WRITERS = 8  #: Writers whose rows alternate in a snapshot that is read back.
 TILE_BYTES, TILE_REGIONS, TILES = 64 << 10, 16, 10  #: Of each version in a long history.
+PIECE_BYTES, PIECES_AT_ONCE = 128, 1 << 16  #: Of a version of many fragments.
+MOST_METADATA_BYTES = 1 << 20
 ROUNDS = 15
 
 
 def penstock(url: str, parameters: dict[str, Any]) -> Measured:
-    """A snapshot of scattered rows, read before and after compaction; the newest of many versions; one small write."""
+    """A snapshot of scattered rows, read before and after compaction; the newest of many versions; cold reads; one small
+    write."""
     store = Store(url, durable=False)
     rows = _reading_back(store, int(parameters["bytes"]))
     for count in parameters["versions"]:
         rows.append(_history(store, url, int(count)))
+    for count in parameters["fragments"]:
+        rows.append(_cold(store, url, int(count)))
     return [*rows, _publishing(store)]
 
 
@@ -87,6 +92,49 @@ def _history(store: Store, url: str, count: int) -> tuple[dict[str, Any], list[f
     _verify(found, content)
     store.remove(name)
     return _setting(f"{count} versions", TILE_REGIONS, size, "open and read"), [seconds]
+
+
+def _cold(store: Store, url: str, fragments: int) -> tuple[dict[str, Any], list[float]]:
+    """1 MiB from the middle of a version of many fragments, by a process that knows nothing of the store yet."""
+    name = f"fragments-{fragments}"
+    size = fragments * PIECE_BYTES
+    blob = store.create(name, size=size)
+    rng = np.random.default_rng(2)
+    for first in range(0, fragments, 2 * PIECES_AT_ONCE):
+        # Two versions, whose pieces alternate, so that neighbours do not join.
+        for half in range(2):
+            starts = range(first + half, min(first + 2 * PIECES_AT_ONCE, fragments), 2)
+            pieces = rng.integers(0, 256, (len(starts), PIECE_BYTES), np.uint8)
+            blob.write([(start * PIECE_BYTES, piece) for start, piece in zip(starts, pieces, strict=True)])
+    blob.tag("cold")  # puts an index
+    read_bytes = min(1 << 20, size)
+    found = memory(read_bytes)
+    begin = (size - read_bytes) // 2
+    version = blob.latest
+
+    def read() -> None:
+        Store(url, create=False, durable=False).open(name).snapshot(version).read([(begin, found)])
+
+    before = _bytes_read()
+    read()
+    metadata = _bytes_read() - before - read_bytes
+    if metadata > MOST_METADATA_BYTES:
+        raise AssertionError(
+            f"{metadata} bytes of metadata were read for {read_bytes}; expected {MOST_METADATA_BYTES} at most"
+        )
+    seconds = _median(read)
+    expected = memory(read_bytes)
+    blob.read([(begin, expected)])
+    _verify(found, expected)
+    store.remove(name)
+    access = f"cold, {1 << max(10, (metadata - 1).bit_length()) >> 10} KiB of metadata at most"
+    return _setting(f"{fragments} fragments", fragments, read_bytes, access), [seconds]
+
+
+def _bytes_read() -> int:
+    """What this process has read by system calls so far, from the page cache, too."""
+    fields = Path("/proc/self/io").read_text().split()
+    return int(fields[fields.index("rchar:") + 1])
 
 
 def _publishing(store: Store) -> tuple[dict[str, Any], list[float]]:
@@ -181,6 +229,11 @@ def summary(report: Report) -> list[str]:
             few, many = min(histories), max(histories)
             lines.append(f"{peer}: reading the newest of {many} versions takes {histories[many] / histories[few]:.2f} "
                          f"times as long as of {few}")  # fmt: skip
+        lines += [
+            f"{peer}: {s['experiment']}: 1 MiB read cold in {t * 1e3:.2f} ms ({s['access'].split(', ')[1]})"
+            for s, t in rows
+            if s["access"].startswith("cold")
+        ]
         lines += [
             f"{peer}: publishing a version takes {t * 1e3:.2f} ms" for s, t in rows if s["experiment"] == "publish"
         ]

@@ -332,6 +332,13 @@ TEST_F(BlobInParts, IsReadColdFromItsIndex) {
   EXPECT_TRUE(store_.check().problems.empty());
 }
 
+TEST_F(BlobInParts, AVersionWithAnIndexIsReadWithoutItsRecord) {
+  state()->put_index(4);
+  flip(state()->record_key(4), 20);
+  const Snapshot snapshot = store_.open("field").snapshot(4);
+  EXPECT_EQ(read(snapshot, 0, truth_.size()), truth_);
+}
+
 TEST_F(BlobInParts, ADamagedBlockIsPassedOver) {
   state()->put_index(4);
   const std::string index = state()->index_key(4);
