@@ -15,19 +15,16 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from daemons import DaemonError, Daemons
 
 PROGRAMS = {"ceph-mon": "ceph-mon", "ceph-osd": "ceph-osd", "ceph": "ceph-common"}
 FILE_SYSTEM_PROGRAMS = {"ceph-mds": "ceph-mds", "ceph-fuse": "ceph-fuse"}
 GATEWAY_PROGRAMS = {"radosgw": "radosgw", "radosgw-admin": "radosgw"}
 SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-
-
-class CephError(RuntimeError):
-    """A Ceph daemon did not start. The message ends with the end of its log."""
 
 
 def missing_packages(file_system: bool = False, gateway: bool = False) -> list[str]:
@@ -55,12 +52,12 @@ class Ceph:
         self._address = address
         self._enter = list(enter)
         self._settings = settings or {}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         # Ceph must not see what the project's environment sets for its MPI and its Python.
         self._environment = {
             key: value for key, value in os.environ.items() if key not in ("LD_LIBRARY_PATH", "PYTHONPATH")
         }
         self._environment.update(PATH=SEARCH, CEPH_CONF=str(self.conf))
+        self._daemons = Daemons("Ceph", directory, self._environment)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -93,7 +90,7 @@ class Ceph:
             check=False,
         )
         if done.returncode:
-            raise CephError(f"ceph {' '.join(words)} ended with status {done.returncode}: {done.stderr.strip()}")
+            raise DaemonError(f"ceph {' '.join(words)} ended with status {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
     def make_pool(self, name: str, size: int = 3, groups: int = 16) -> None:
@@ -108,13 +105,11 @@ class Ceph:
 
     def kill_osd(self, number: int) -> None:
         """SIGKILL, as in a power cut."""
-        process = self._processes.pop(f"osd.{number}")
-        process.kill()
-        process.wait()
+        self._daemons.end(f"osd.{number}", signal.SIGKILL)
 
     @property
     def pids(self) -> list[int]:
-        return [process.pid for process in self._processes.values()]
+        return self._daemons.pids
 
     def wait_for_osds(self, up: int) -> None:
         self._wait(f"{up} OSDs", lambda: self._up() == up)
@@ -130,7 +125,7 @@ class Ceph:
             yield place
         finally:
             subprocess.run([*enter, "umount", str(place)], check=False, capture_output=True)
-            self._end(name)
+            self._daemons.end(name)
 
     def make_file_system(self, size: int = 3) -> None:
         """CephFS with one metadata server."""
@@ -172,8 +167,7 @@ class Ceph:
 
     def stop(self) -> None:
         # Clients first, the monitor last: a daemon whose peer is gone takes long to end.
-        for name in reversed(list(self._processes)):
-            self._end(name)
+        self._daemons.end_all(lambda name: signal.SIGTERM if name.startswith("fuse") else signal.SIGKILL)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _configure(self) -> None:
@@ -244,49 +238,16 @@ class Ceph:
             [*self._enter, *words], env=self._environment, capture_output=True, text=True, timeout=120, check=False
         )
         if done.returncode:
-            raise CephError(f"{words[0]} ended with status {done.returncode}: {done.stderr.strip()[-2000:]}")
+            raise DaemonError(f"{words[0]} ended with status {done.returncode}: {done.stderr.strip()[-2000:]}")
 
     def _start(self, name: str, words: list[str], enter: Sequence[str] | None = None) -> None:
-        prefix = self._enter if enter is None else list(enter)
-        # Its own session: Ctrl-C reaches only this process, which ends the others in order.
-        with (self.directory / f"{name}.out").open("ab") as out:
-            self._processes[name] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *prefix, *words],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._daemons.start(name, [*(self._enter if enter is None else enter), *words])
 
-    def _end(self, name: str) -> None:
-        process = self._processes.pop(name, None)
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM if name.startswith("fuse") else signal.SIGKILL)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    def _wait(self, what: str, ready: Callable[[], bool]) -> None:
+        def answers() -> bool:
+            # What is not there yet says so by an error.
+            with contextlib.suppress(DaemonError, subprocess.TimeoutExpired):
+                return ready()
+            return False
 
-    def _wait(self, what: str, ready: Callable[[], bool], limit_s: float = 90) -> None:
-        end = time.monotonic() + limit_s
-        while True:
-            with contextlib.suppress(CephError, subprocess.TimeoutExpired):
-                if ready():
-                    return
-            for name, process in self._processes.items():
-                if process.poll() is not None:
-                    self._fail(name, f"ended with status {process.returncode} while {what} started")
-            if time.monotonic() > end:
-                self._fail(next(reversed(self._processes)), f"{what} did not start within {limit_s:.0f} s")
-            time.sleep(0.2)
-
-    def _fail(self, name: str, why: str) -> None:
-        text = ""
-        for log in (self.directory / f"{name}.out", self.directory / f"{name}.log"):
-            if log.exists():
-                text += log.read_text(errors="replace")[-1500:]
-        raise CephError(f"Ceph: {name} {why}\n{text}")
+        self._daemons.wait(what, answers, lambda name: [self.directory / f"{name}.log"])

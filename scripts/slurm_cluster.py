@@ -11,21 +11,18 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from daemons import DaemonError, Daemons
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client", "munged": "munge"}
 #: Slurm's plugin opens PMIx by the name that is for compiling.
 PMIX = "pmix2/lib/libpmix.so"
 SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-START_S = 90.0
-
-
-class SlurmError(RuntimeError):
-    """A daemon of Slurm did not start. The message ends with the end of its log."""
 
 
 def missing_packages() -> list[str]:
@@ -41,13 +38,16 @@ class Slurm:
         self.directory = directory
         self.conf = directory / "slurm.conf"
         self._count = nodes
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._environment = {
             **os.environ,
             "PATH": SEARCH,
             "SLURM_CONF": str(self.conf),
             "PENSTOCK_CLUSTER_STATE": str(directory / "nodes"),
         }
+        # A job must not see what the project's environment sets for its MPI and its Python, but what its user sets.
+        project = ("LD_LIBRARY_PATH", "PYTHONPATH")
+        of_daemons = {key: value for key, value in self._environment.items() if key not in project}
+        self._daemons = Daemons("Slurm", directory, of_daemons)
 
     def __enter__(self) -> Slurm:
         try:
@@ -56,11 +56,11 @@ class Slurm:
             lines = (self.directory / "nodes/hosts").read_text().splitlines()
             self._nodes = [(address, int(pid)) for address, pid in (line.split() for line in lines)]
             self._configure()
-            self._start("munged", None, ["munged", "-F", *self._munge_files()])
+            self._daemons.start("munged", ["munged", "-F", *self._munge_files()])
             self._wait("munged", (self.directory / "munge.socket").exists)
-            self._start("slurmctld", 0, ["slurmctld", "-D", "-f", str(self.conf)])
+            self._daemons.start("slurmctld", [*self._enter(0), "slurmctld", "-D", "-f", str(self.conf)])
             for node in range(self._count):
-                self._start(f"slurmd.{node}", node, ["slurmd", "-D", "-f", str(self.conf)])
+                self._daemons.start(f"slurmd.{node}", [*self._enter(node), "slurmd", "-D", "-f", str(self.conf)])
             self._wait("the nodes", lambda: self._idle() == self._count)
         except BaseException:
             self.stop()
@@ -96,15 +96,9 @@ class Slurm:
         return subprocess.CompletedProcess(process.args, process.returncode, said)
 
     def stop(self) -> None:
-        for name in reversed(list(self._processes)):
-            process = self._processes.pop(name)
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-            process.kill()
-            process.wait()
+        self._daemons.end_all(lambda _: signal.SIGTERM)
         # Ends the processes of jobs, too.
-        with contextlib.suppress(SlurmError):
+        with contextlib.suppress(DaemonError):
             self._dev_cluster("down")
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -163,39 +157,10 @@ class Slurm:
             [ROOT / "dev", "cluster", *words], env=self._environment, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise SlurmError(f"./dev cluster {' '.join(words)}: {done.stderr.strip()}")
+            raise DaemonError(f"./dev cluster {' '.join(words)}: {done.stderr.strip()}")
 
     def _idle(self) -> int:
         return self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").stdout.count("node")
 
-    def _start(self, name: str, node: int | None, words: Sequence[str]) -> None:
-        prefix = [] if node is None else self._enter(node)
-        # A job must not see what the project's environment sets for its MPI and its Python, but what its user sets.
-        environment = {
-            key: value for key, value in self._environment.items() if key not in ("LD_LIBRARY_PATH", "PYTHONPATH")
-        }
-        # Its own session: Ctrl-C reaches only this process, which ends the others in order.
-        with (self.directory / f"{name}.out").open("ab") as out:
-            self._processes[name] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *prefix, *words],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
     def _wait(self, what: str, ready: Callable[[], bool]) -> None:
-        end = time.monotonic() + START_S
-        while not ready():
-            for name, process in self._processes.items():
-                if process.poll() is not None:
-                    self._fail(name, f"ended with status {process.returncode} while {what} started")
-            if time.monotonic() > end:
-                self._fail(next(reversed(self._processes)), f"{what} did not start within {START_S:.0f} s")
-            time.sleep(0.2)
-
-    def _fail(self, name: str, why: str) -> None:
-        logs = [self.directory / f"{name}.out", *self.directory.glob("*.log")]
-        text = "".join(f"{log.name}:\n{log.read_text(errors='replace')[-1500:]}\n" for log in logs if log.exists())
-        raise SlurmError(f"Slurm: {name} {why}\n{text}")
+        self._daemons.wait(what, ready, lambda _: self.directory.glob("*.log"))

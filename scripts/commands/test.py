@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import ceph_cluster
 import debian_source
 import mpi4py_comparison
 import slurm_cluster
-from ceph_cluster import missing_packages
 from testing import (
     HUNG_S,
     LOGS,
@@ -524,7 +524,7 @@ def s3(options: Options) -> Result:
     if options.all or options.with_ceph:
         packages = ["s3fs"]
         if options.with_ceph and shutil.which("apt-get") and os.geteuid() == 0:
-            packages += missing_packages(gateway=True)
+            packages += ceph_cluster.missing_packages(gateway=True)
         run([ROOT / "dev", "setup", "--with", *packages], log)
     has_s3fs = (
         S3_PYTHON.exists() and not subprocess.run([S3_PYTHON, "-c", "import s3fs"], capture_output=True).returncode
@@ -536,6 +536,16 @@ def s3(options: Options) -> Result:
     return pytest(log, ROOT / "tests/s3", python=S3_PYTHON)
 
 
+def install(packages: Sequence[str], log: Path) -> Result | None:
+    """Debian's packages that a suite lacks. What to return if they cannot be had, else None."""
+    if not packages:
+        return None
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        return Result.skip(f"lacks {', '.join(packages)} (Debian's names), which take apt-get and root to install here")
+    status, _ = run([ROOT / "dev", "setup", "--with", *packages], log)
+    return Result.failure(f"{', '.join(packages)} could not be installed, see {relative(log)}") if status else None
+
+
 @suite(
     "ceph", "stores in a Ceph that is started here, one of whose OSDs is killed (only with --with-ceph)", quick=False
 )
@@ -543,15 +553,7 @@ def ceph(options: Options) -> Result:
     if not options.with_ceph:
         return Result.skip("Ceph is only started with --with-ceph")
     log = log_of("ceph")
-    if missing := missing_packages():
-        if shutil.which("apt-get") is None or os.geteuid() != 0:
-            return Result.skip(
-                f"lacks {', '.join(missing)} (Debian's names), which take apt-get and root to install here"
-            )
-        status, _ = run([ROOT / "dev", "setup", "--with", *missing], log)
-        if status:
-            return Result.failure(f"{', '.join(missing)} could not be installed, see {relative(log)}")
-    return pytest(log, ROOT / "tests/ceph")
+    return install(ceph_cluster.missing_packages(), log) or pytest(log, ROOT / "tests/ceph")
 
 
 @suite(
@@ -566,12 +568,8 @@ def slurm(options: Options) -> Result:
     log = log_of("slurm")
     if os.geteuid() != 0:
         return Result.skip("emulated nodes need root")
-    if missing := slurm_cluster.missing_packages():
-        if shutil.which("apt-get") is None:
-            return Result.skip(f"lacks {', '.join(missing)} (Debian's names), which take apt-get to install here")
-        status, _ = run([ROOT / "dev", "setup", "--with", *missing], log)
-        if status:
-            return Result.failure(f"{', '.join(missing)} could not be installed, see {relative(log)}")
+    if lacking := install(slurm_cluster.missing_packages(), log):
+        return lacking
     if reason := build("release", log):
         return Result.failure(reason)
     return pytest(log, ROOT / "tests/slurm")

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import penstock as ps
 import pytest
-from ceph_cluster import Ceph, CephError
+from ceph_cluster import Ceph
+from daemons import DaemonError
 from store_suites import check_mpi_files, check_unit_store
 
 ROOT = Path(__file__).parents[2]
@@ -152,6 +153,6 @@ def alive(pid: int) -> bool:
 
 
 def test_a_part_that_does_not_start_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CephError, match="ceph-mon"):
+    with pytest.raises(DaemonError, match="ceph-mon"):
         Ceph(tmp_path / "ceph", osds=0, settings={"mon data": "/dev/null/none"}).__enter__()
     assert not (tmp_path / "ceph").exists()

@@ -80,7 +80,8 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, double bytes,
     return std::max(hop, on_link);
   }
   if (row.kind == CollectiveKind::reduce_scatter_block) {
-    const double in_rounds = row.name == "ring" ? others : row.name == "recursive_halving" ? rounds : 1;
+    const bool is_ring = row.name == "ring" || row.name == "multi_leader";
+    const double in_rounds = is_ring ? others : row.name == "recursive_halving" ? rounds : 1;
     return std::max(in_rounds * hop, ranks_elsewhere * all);
   }
   if (row.name == "leader_chain") return std::max(others * hop, all);

@@ -31,6 +31,7 @@ Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Col
 Plan reduce_parts_halving(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan reduce_parts_pairwise(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan reduce_parts_multi_leader(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan reduce_parts_sorted(const std::string& algorithm, const Team& team, const Collective& collective);
 

@@ -78,6 +78,8 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(team({0, 1, 1, 0, 1}), CollectiveKind::reduce, 1 << 20), "leader_chain");
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::barrier, 0), "dissemination");
   EXPECT_EQ(chosen(cluster, CollectiveKind::barrier, 0), "hierarchical");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::reduce_scatter_block, 8), "hierarchical");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::reduce_scatter_block, 1 << 20), "multi_leader");
   for (const CollectiveKind kind :
        {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::gather, CollectiveKind::scatter,
         CollectiveKind::allgather, CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block, CollectiveKind::scan,
