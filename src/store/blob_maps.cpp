@@ -20,6 +20,8 @@ constexpr std::size_t kRecordsAtOnce = 16;
 /// In units of VersionMap::Replayed::cost. An index is worth its space if replaying costs more than reading it, and at
 /// least this much.
 constexpr std::uint64_t kLeastReplayCost = 240;
+/// A delta is worth its space if replaying the records instead costs at least this much.
+constexpr std::uint64_t kDeltaCost = 4096;
 
 }  // namespace
 
@@ -64,6 +66,15 @@ std::uint64_t BlobState::index_near(std::uint64_t version, std::optional<Record>
 
 VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest,
                                     Loading loading) {
+  // A version of many regions has a delta of its own, so that nobody needs its long record; a tagged one has an index.
+  if (loading == Loading::parts) {
+    try {
+      if (version >= keep_from && version > 0 && backend_->exists(index_key(version))) return read_index(version, loading);
+      if (version >= keep_from && backend_->exists(delta_key(version))) return read_layers(version, keep_from);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
+    }
+  }
   const auto is_near = [&](std::uint64_t index) {
     return index >= std::max<std::uint64_t>(keep_from, 1) && index <= version && version - index <= kNear;
   };
@@ -79,9 +90,11 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
     }
   }
   std::vector<std::string> indexes = backend_->list(key("index"));
+  const std::uint64_t delta = loading == Loading::parts ? list_deltas(version) : 0;
   for (auto index = indexes.rbegin(); index != indexes.rend(); ++index) {
     const std::uint64_t number = number_of(*index);
     if (number > version) continue;
+    if (delta > number && delta >= keep_from) break;
     try {
       return read_index(number, loading);
     } catch (const Error& error) {
@@ -89,11 +102,60 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
       if (error.code() != ErrorCode::corrupt || number <= keep_from) throw;
     }
   }
+  if (delta > 0 && delta >= keep_from) {
+    try {
+      return read_layers(delta, keep_from);
+    } catch (const Error& error) {
+      // Deltas only save time.
+      if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
+      return nearest_index(version, keep_from, newest, Loading::whole);
+    }
+  }
   if (keep_from > 0) {
     throw Error(ErrorCode::not_found,
                 title() + ": the object " + index_key(keep_from) + " is missing; restore it from a copy");
   }
   return empty_map();
+}
+
+std::uint64_t BlobState::list_deltas(std::uint64_t version) const {
+  std::uint64_t newest = 0;
+  for (const std::string& delta : backend_->list(key("delta"))) {
+    if (const std::uint64_t number = number_of(delta); number <= version) newest = std::max(newest, number);
+  }
+  return newest;
+}
+
+void BlobState::apply_delta(VersionMap& map, std::uint64_t version) const {
+  const std::string name = delta_key(version);
+  map.apply_delta(read_all(*backend_, name), backend_->url() + ": object " + name);
+  if (map.version() == version) return;
+  throw Error(ErrorCode::corrupt, backend_->url() + ": object " + name + " belongs to another version");
+}
+
+std::uint64_t BlobState::base_of_delta(std::uint64_t version) const {
+  const std::string name = delta_key(version);
+  return head_of_delta(read_all(*backend_, name), backend_->url() + ": object " + name).base;
+}
+
+VersionMap BlobState::read_delta(std::uint64_t version) const {
+  const std::string name = delta_key(version);
+  const std::vector<std::byte> sealed = read_all(*backend_, name);
+  return VersionMap::decode_delta(sealed, backend_->url() + ": object " + name);
+}
+
+VersionMap BlobState::read_layers(std::uint64_t version, std::uint64_t keep_from) const {
+  const std::string name = delta_key(version);
+  auto delta = StoredMap::open_delta(backend_, name, [&](const MapHead& head) {
+    if (head.blob_id != blob_id_ || head.version != version) {
+      throw Error(ErrorCode::corrupt, backend_->url() + ": object " + name + " belongs to another version or blob");
+    }
+    // A delta holds the last of the changes behind its base, so it may lie on any version from its base on.
+    if (head.base <= keep_from) return keep_from > 0 ? read_index(keep_from, Loading::parts) : empty_map();
+    if (backend_->exists(index_key(head.base))) return read_index(head.base, Loading::parts);
+    return read_layers(head.base, keep_from);
+  });
+  return VersionMap(std::move(delta));
 }
 
 VersionMap BlobState::rebuild(std::uint64_t version, Loading loading) {
@@ -307,14 +369,60 @@ void BlobState::put_index_if_due(std::uint64_t version) {
   const auto map = map_at(version);
   const std::uint64_t worth = std::max<std::uint64_t>(map->fragment_count(), kLeastReplayCost);
   // Other writers put indexes, too. Lists them only if one is due after the newest that this process knows.
-  if (map->replayed_since(known_index_.load()).cost < worth) return;
+  if (map->replayed_since(known_index_.load()).cost < worth) return put_delta_if_due(*map);
   const VersionMap::Replayed since = map->replayed_since(list_indexes(version));
-  if (since.cost < worth) return;
+  if (since.cost < worth) return put_delta_if_due(*map);
   const std::vector<std::byte> sealed = map->encode();
-  if (sealed.size() > since.index_bytes) return;
+  if (sealed.size() > since.index_bytes) return put_delta_if_due(*map);
   const ConstBytes piece(sealed);
   backend_->put_if_absent(index_key(version), std::span(&piece, 1));
   known_index_ = version;
+}
+
+void BlobState::put_delta_if_due(const VersionMap& map) {
+  const std::uint64_t version = map.version();
+  const auto is_due = [&] {
+    return map.replayed_since(std::max(known_index_.load(), known_layer_.load())).cost >= kDeltaCost;
+  };
+  if (!is_due()) return;
+  const std::uint64_t keep_from = marks().keep_from;
+  const std::uint64_t newest_index = std::max(list_indexes(version), keep_from);
+  const std::uint64_t newest_delta = list_deltas(version);
+  known_layer_ = std::max(newest_index, newest_delta);
+  if (!is_due()) return;
+  // Merges older deltas as long as they are not much larger than what comes on top. So each of those that remain is
+  // larger than all above it together, and there are few.
+  std::uint64_t base = known_layer_.load();
+  std::uint64_t merged = map.replayed_since(base).cost;
+  std::vector<std::vector<std::byte>> deltas;
+  MapHead head;
+  while (base > newest_index) {
+    const std::string name = delta_key(base);
+    std::vector<std::byte> sealed = read_all(*backend_, name);
+    const MapHead below = head_of_delta(sealed, backend_->url() + ": object " + name);
+    if (below.fragment_count > 2 * merged) {
+      head = below;
+      break;
+    }
+    merged += below.fragment_count;
+    base = std::max(below.base, newest_index);
+    deltas.push_back(std::move(sealed));
+  }
+  if (base == newest_index) {
+    const VersionMap index = base > 0 ? read_index(base, Loading::parts) : empty_map();
+    head = index.head();
+  }
+  VersionMap changes(StoredMap::head_only(head));
+  for (auto delta = deltas.rbegin(); delta != deltas.rend(); ++delta) {
+    changes.apply_delta(*delta, title() + ", a delta before version " + std::to_string(version));
+  }
+  replay(changes, version);
+  const std::vector<std::byte> sealed = changes.encode_delta();
+  // A number that was collected may have been taken by a writer that slept. See rebuild().
+  if (marks().keep_from > base) return;
+  const ConstBytes piece(sealed);
+  backend_->put_if_absent(delta_key(version), std::span(&piece, 1));
+  known_layer_ = version;
 }
 
 void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions) {

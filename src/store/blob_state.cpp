@@ -215,7 +215,7 @@ void BlobState::check_log() {
 
 std::vector<std::string> BlobState::beyond_newest() {
   std::vector<std::string> found;
-  for (const char* folder : {"versions", "index", "compact", "confirmed"}) {
+  for (const char* folder : {"versions", "index", "delta", "compact", "confirmed"}) {
     for (std::string& object : backend_->list(key(folder))) found.push_back(std::move(object));
   }
   // latest() comes second: objects that others put during the listing belong to versions that exist by now.

@@ -11,6 +11,7 @@
 //   data/<base>-<time>-<writer>-<n>  data of one write; <base>: the newest version the writer knew before it stored it
 //   versions/<number>    record of one version; its exclusive create commits the version
 //   index/<number>       the whole map of a version; saves replaying, and keeps versions with a tag readable
+//   delta/<number>       what the versions from some earlier one up to this one changed, merged
 //   compact/<number>     another map of the version, to a contiguous copy of its data
 //   confirmed/<number>   no gc gives up that copy any more, so it may replace what it was copied from
 //   tags/<tag>           the number of a version that gc keeps
@@ -182,7 +183,14 @@ class BlobState {
   std::string confirmed_key(std::uint64_t version) const { return numbered_key(key("confirmed"), version); }
   std::string record_key(std::uint64_t version) const { return numbered_key(key("versions"), version); }
   std::string index_key(std::uint64_t version) const { return numbered_key(key("index"), version); }
+  std::string delta_key(std::uint64_t version) const { return numbered_key(key("delta"), version); }
   VersionMap empty_map() const { return VersionMap(blob_id_, size_bytes_); }
+  /// What the delta of a version has, as a map in which all other bytes are zeros.
+  VersionMap read_delta(std::uint64_t version) const;
+  /// The version behind which the delta of `version` begins. Throws as read_delta.
+  std::uint64_t base_of_delta(std::uint64_t version) const;
+  /// Brings a map of `base_of_delta(version)` or a later version to `version` by the delta.
+  void apply_delta(VersionMap& map, std::uint64_t version) const;
   VersionMap read_index(std::uint64_t version, Loading loading = Loading::whole) const;
 
  private:
@@ -217,6 +225,12 @@ class BlobState {
   /// Whether an index, rather than the map of version `from`, is the shorter way to the map of `version`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
+  /// Puts a delta if the records behind the newest index or delta take long to replay, and no index is due.
+  void put_delta_if_due(const VersionMap& map);
+  /// The newest delta at or before `version`; 0 if there is none. By a listing.
+  std::uint64_t list_deltas(std::uint64_t version) const;
+  /// The map of a version that has a delta, to be read in parts.
+  VersionMap read_layers(std::uint64_t version, std::uint64_t keep_from) const;
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from, Loading loading) const;
   /// As map_at, for lookups only.
   std::shared_ptr<const VersionMap> partial_map_at(std::uint64_t version);
@@ -271,6 +285,7 @@ class BlobState {
 
   std::atomic<std::uint64_t> known_{0};        ///< the newest version seen so far
   std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index at the last look
+  std::atomic<std::uint64_t> known_layer_{0};  ///< as known_index_, of an index or a delta
   std::atomic<std::uint64_t> counter_{0};
   std::mutex mutex_;
   std::shared_ptr<const VersionMap> tip_;      ///< the newest cached map

@@ -11,6 +11,8 @@ namespace penstock::store {
 namespace {
 
 constexpr std::size_t kFewRegions = 64;
+/// A record with so many regions is long to read.
+constexpr std::size_t kManyRegions = 4096;
 
 }  // namespace
 
@@ -122,7 +124,7 @@ std::optional<std::uint64_t> BlobState::commit_record(RecordKind kind, std::vect
   if (given_up(record, version)) return std::nullopt;
   settle(version);
   learn(version);
-  if (version % (regions <= kFewRegions ? kIndexConsideredForFew : kIndexConsidered) == 0) {
+  if (regions >= kManyRegions || version % (regions <= kFewRegions ? kIndexConsideredForFew : kIndexConsidered) == 0) {
     try {
       put_index_if_due(version);
     } catch (const Error&) {

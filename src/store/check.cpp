@@ -106,6 +106,21 @@ void check_blob(BlobState& blob, CheckReport& report) {
   });
   std::set<std::uint64_t> indexes;
   for (const std::string& index : backend.list(blob.key("index"))) indexes.insert(number_of(index));
+  // The maps on which the deltas lie. They share what they have in common.
+  std::map<std::uint64_t, std::uint64_t> deltas;
+  std::map<std::uint64_t, VersionMap> bases;
+  for (const std::string& delta : backend.list(blob.key("delta"))) {
+    const std::uint64_t version = number_of(delta);
+    if (version <= keep_from || version > newest) continue;
+    guarded([&] {
+      deltas[version] = std::max(blob.base_of_delta(version), keep_from);
+      bases.emplace(deltas[version], blob.empty_map());
+    });
+  }
+  const auto remember_base = [&](std::uint64_t version) {
+    if (const auto base = bases.find(version); base != bases.end()) base->second = map;
+  };
+  if (based) remember_base(keep_from);
   // What `map` is for the version before: its map (known), its map without a lost write (lost), or none since a record
   // is damaged (unknown). The next index makes it known again.
   enum class Before : std::uint8_t { known, lost, unknown } before = based ? Before::known : Before::unknown;
@@ -126,6 +141,18 @@ void check_blob(BlobState& blob, CheckReport& report) {
     } else {
       before = Before::unknown;
     }
+    if (before != Before::known) std::erase_if(bases, [&](const auto& base) { return base.first < version; });
+    if (const auto delta = deltas.find(version); delta != deltas.end() && bases.contains(delta->second)) {
+      guarded([&] {
+        VersionMap found = bases.at(delta->second);
+        blob.apply_delta(found, version);
+        if (found.size_bytes() != map.size_bytes() || !found.changes_since(map).empty()) {
+          throw Error(ErrorCode::corrupt, backend.url() + ": object " + blob.delta_key(version) +
+                                              " differs from what the records say; remove it");
+        }
+      });
+    }
+    if (before == Before::known) remember_base(version);
     if (!indexes.contains(version)) continue;
     guarded([&] {
       VersionMap index = blob.read_index(version);
@@ -137,6 +164,7 @@ void check_blob(BlobState& blob, CheckReport& report) {
       reach(index);
       map = std::move(index);
       before = Before::known;
+      remember_base(version);
     });
   }
   guarded([&] {

@@ -83,10 +83,13 @@ std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, s
       if (!part.object.key.empty()) needed.insert(part.object.key);
     }
   }
-  // An index that was made before a record got lost may still name the data of that record.
+  // An index or a delta that was made before a record got lost may still name the data of that record.
   if (lost) {
     for (const std::uint64_t version : numbers_below(blob, "index")) {
       if (version > keep_from) add_sources_if_there([&] { return blob.read_index(version); }, needed);
+    }
+    for (const std::uint64_t version : numbers_below(blob, "delta")) {
+      if (version > keep_from) add_sources_if_there([&] { return blob.read_delta(version); }, needed);
     }
   }
   return needed;
@@ -187,6 +190,9 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   std::vector<std::string> indexes;
   if (keep_from > 0) {
     const std::set<std::uint64_t> tagged = tagged_versions(blob);
+    for (const std::string& key : backend.list(blob.key("delta"))) {
+      if (number_of(key) < keep_from) indexes.push_back(key);
+    }
     for (const char* folder : {"index", "compact", "confirmed"}) {
       for (const std::string& key : backend.list(blob.key(folder))) {
         if (number_of(key) < keep_from && !tagged.contains(number_of(key))) indexes.push_back(key);

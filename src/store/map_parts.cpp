@@ -11,12 +11,14 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "penstock/error.hpp"
 #include "store/encoding.hpp"
 #include "store/map_coders.hpp"
 #include "store/record.hpp"
+#include "store/version_map.hpp"
 
 namespace penstock::store {
 
@@ -173,7 +175,7 @@ void write_sources(TreeWriter& tree, const Sources& sources, const std::string& 
     std::size_t next = done;
     Encoder leaf;
     for (KeyCoder keys; next < sources.size() && next - done < kLeafSources && leaf.bytes().size() < kLeafBytes;) {
-      write_source(leaf, keys, folder, *sources[next++]);
+      write_source(leaf, keys, folder, sources[next++].get());
     }
     Encoder block;
     block.compact(next - done);
@@ -191,13 +193,15 @@ struct Root {
 /// Reads all but the two top nodes, which follow.
 Root read_root(Decoder& decoder) {
   Root root;
-  decoder.number<std::uint32_t>();
+  const bool is_delta = decoder.number<std::uint32_t>() == kDeltaMagic;
   decoder.number<std::uint32_t>();
   decoder.number<std::uint64_t>();
   root.blocks_bytes = decoder.number<std::uint64_t>();
   for (std::uint64_t* value : {&root.head.blob_id, &root.head.version, &root.head.size_bytes, &root.head.fence_below}) {
     *value = decoder.number<std::uint64_t>();
   }
+  if (is_delta) root.head.base = decoder.number<std::uint64_t>();
+  if (is_delta && root.head.base >= root.head.version) decoder.fail("begins at or behind its version");
   root.folder = decoder.text();
   root.head.identities = IdentityCoder::read(decoder);
   root.head.source_count = decoder.compact();
@@ -334,6 +338,7 @@ std::vector<std::byte> encode_in_parts(std::uint32_t magic, const MapHead& head,
                                        const Fragments& fragments, std::span<const std::uint32_t> numbers) {
   std::string folder;
   for (const auto& source : sources) {
+    if (!source) continue;
     if (const auto key = DataKey::of(source->object().key)) {
       folder = key->folder;
       break;
@@ -346,6 +351,7 @@ std::vector<std::byte> encode_in_parts(std::uint32_t magic, const MapHead& head,
   write_fragments(fragment_tree, fragments, numbers, sources.size());
   Encoder root;
   for (const std::uint64_t value : {head.blob_id, head.version, head.size_bytes, head.fence_below}) root.number(value);
+  if (magic == kDeltaMagic) root.number(head.base);
   root.text(folder);
   IdentityCoder::write(root, head.identities);
   root.compact(sources.size());
@@ -361,6 +367,13 @@ std::vector<std::byte> encode_in_parts(std::uint32_t magic, const MapHead& head,
   object.sum(checksum(ConstBytes(object.bytes())));
   object.raw(blocks.bytes());
   return object.seal();
+}
+
+MapHead head_of_delta(ConstBytes sealed, const std::string& name) {
+  const ConstBytes content = unseal(sealed, name);
+  Decoder decoder(content, name);
+  if (Decoder(content, name).number<std::uint32_t>() != kDeltaMagic) decoder.fail("is no delta");
+  return read_root(decoder).head;
 }
 
 WholeMap decode_parts(ConstBytes content, const std::string& name) {
@@ -421,6 +434,9 @@ class ObjectInParts final : public StoredMap {
       std::uint64_t offset_bytes, std::uint64_t size_bytes,
       const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const override;
 
+  /// Gives the map that is asked about what this one does not have. Without one that is zeros.
+  void lie_on(VersionMap below) { below_.emplace(std::move(below)); }
+
  private:
   using FoundLeaves = std::vector<std::pair<std::uint64_t, FragmentLeaf*>>;
   using FoundSources = std::vector<std::pair<std::uint64_t, SourceLeaf*>>;
@@ -442,6 +458,7 @@ class ObjectInParts final : public StoredMap {
   const std::string name_;
   const std::string folder_;
   const std::uint64_t blocks_at_;
+  std::optional<VersionMap> below_;
   mutable std::mutex mutex_;
   mutable BlockTree<SourceLeaf> sources_;
   mutable BlockTree<FragmentLeaf> fragments_;
@@ -496,6 +513,13 @@ void ObjectInParts::visit(
     const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const {
   const auto read = [&](std::uint64_t at, std::uint64_t size_bytes) { return read_blocks(at, size_bytes); };
   const std::uint64_t end = offset + size;
+  const auto visit_gap = [&](std::uint64_t gap_end) {
+    if (below_) {
+      below_->visit(offset, gap_end - offset, visitor);
+    } else {
+      visitor(offset, gap_end - offset, nullptr, 0);
+    }
+  };
   FoundLeaves leaves;
   for (std::uint64_t from = offset; from < end;) {
     leaves.clear();
@@ -510,7 +534,7 @@ void ObjectInParts::visit(
                                            [&](const Fragment& one) { return one.end_bytes() <= offset; });
       for (; fragment != leaf->fragments.end() && fragment->offset_bytes < end; ++fragment) {
         if (fragment->offset_bytes > offset) {
-          visitor(offset, fragment->offset_bytes - offset, nullptr, 0);
+          visit_gap(fragment->offset_bytes);
           offset = fragment->offset_bytes;
         }
         const std::uint64_t step = std::min(end, fragment->end_bytes()) - offset;
@@ -520,19 +544,21 @@ void ObjectInParts::visit(
       }
     }
   }
-  if (offset < end) visitor(offset, end - offset, nullptr, 0);
+  if (offset < end) visit_gap(end);
 }
 
 }  // namespace
 
-std::shared_ptr<const StoredMap> StoredMap::open(std::shared_ptr<const Backend> backend, const std::string& key,
-                                                 std::uint32_t magic) {
-  const std::uint64_t size_bytes = backend->size_bytes(key);
-  if (size_bytes <= kReadWholeBytes) return nullptr;
+namespace {
+
+/// Null if the object is not in parts.
+std::shared_ptr<ObjectInParts> open_parts(std::shared_ptr<const Backend> backend, const std::string& key,
+                                          std::uint32_t magic, std::uint64_t size_bytes) {
   std::vector<std::byte> begin(std::min(size_bytes, kFirstBytes));
   backend->read(key, 0, begin);
   const std::string name = backend->url() + ": object " + key;
   Decoder preamble(begin, name);
+  if (size_bytes < kPreambleBytes + 2 * kSumBytes) preamble.fail("ends at byte " + std::to_string(size_bytes));
   if (preamble.number<std::uint32_t>() != magic || preamble.number<std::uint16_t>() != kPartsFormat) return nullptr;
   preamble.number<std::uint16_t>();
   const auto root_bytes = preamble.number<std::uint64_t>();
@@ -549,7 +575,38 @@ std::shared_ptr<const StoredMap> StoredMap::open(std::shared_ptr<const Backend> 
     decoder.fail("has " + std::to_string(size_bytes) + " bytes; expected " +
                  std::to_string(blocks_at + root.blocks_bytes + kSumBytes));
   }
-  return std::make_shared<const ObjectInParts>(std::move(backend), key, name, blocks_at, std::move(root), decoder);
+  return std::make_shared<ObjectInParts>(std::move(backend), key, name, blocks_at, std::move(root), decoder);
+}
+
+class HeadOnly final : public StoredMap {
+ public:
+  explicit HeadOnly(MapHead head) : StoredMap(std::move(head)) {}
+  void visit(std::uint64_t, std::uint64_t,
+             const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>&) const override {
+    throw Error(ErrorCode::internal, "a map of which only the head is known was read; report this");
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const StoredMap> StoredMap::open(std::shared_ptr<const Backend> backend, const std::string& key,
+                                                 std::uint32_t magic) {
+  const std::uint64_t size_bytes = backend->size_bytes(key);
+  if (size_bytes <= kReadWholeBytes) return nullptr;
+  return open_parts(std::move(backend), key, magic, size_bytes);
+}
+
+std::shared_ptr<const StoredMap> StoredMap::open_delta(std::shared_ptr<const Backend> backend, const std::string& key,
+                                                       const std::function<VersionMap(const MapHead&)>& base) {
+  const std::uint64_t size_bytes = backend->size_bytes(key);
+  const auto delta = open_parts(backend, key, kDeltaMagic, size_bytes);
+  if (!delta) throw Error(ErrorCode::corrupt, backend->url() + ": object " + key + " is no delta");
+  delta->lie_on(base(delta->head()));
+  return delta;
+}
+
+std::shared_ptr<const StoredMap> StoredMap::head_only(MapHead head) {
+  return std::make_shared<const HeadOnly>(std::move(head));
 }
 
 }  // namespace penstock::store

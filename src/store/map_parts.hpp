@@ -19,6 +19,8 @@
 
 namespace penstock::store {
 
+class VersionMap;
+
 inline constexpr std::uint16_t kPartsFormat = 3;
 
 /// What a map says besides places.
@@ -28,13 +30,14 @@ struct MapHead {
   std::uint64_t size_bytes = 0;
   std::uint64_t fence_below = 0;
   std::deque<std::uint64_t> identities;
+  std::uint64_t base = 0;  ///< of a delta: it has what the versions behind this one changed
   std::uint64_t source_count = 0;
   std::uint64_t fragment_count = 0;
 };
 
 using Sources = std::vector<std::shared_ptr<const Source>>;
 
-/// `sources` are those in use, in the order of their first byte; numbers[s] is the place in `sources` of the source
+/// Counts the fragments and sources itself. `sources` are those in use, in the order of their first byte; numbers[s] is the place in `sources` of the source
 /// that the fragments call s.
 std::vector<std::byte> encode_in_parts(std::uint32_t magic, const MapHead& head, const Sources& sources,
                                        const Fragments& fragments, std::span<const std::uint32_t> numbers);
@@ -47,9 +50,17 @@ struct WholeMap {
 /// Decodes the content of an object in parts that was unsealed as a whole. Throws Error(corrupt) that names `name`.
 WholeMap decode_parts(ConstBytes content, const std::string& name);
 
+/// The head of a delta. Throws Error(corrupt) that names `name`.
+MapHead head_of_delta(ConstBytes sealed, const std::string& name);
+
 /// A map that stays in its object. Reads the blocks that lookups need, once, and keeps them. Thread-safe.
 class StoredMap {
  public:
+  /// A delta on top of the map of its base, or of a later version up to its own. Throws as open.
+  static std::shared_ptr<const StoredMap> open_delta(std::shared_ptr<const Backend> backend, const std::string& key,
+                                                     const std::function<VersionMap(const MapHead&)>& base);
+  /// A map of which only the head is known.
+  static std::shared_ptr<const StoredMap> head_only(MapHead head);
   /// Nothing if the object is so small that reading it as a whole costs no more, or is not in parts. Throws
   /// Error(not_found); Error(corrupt) if the root is damaged.
   static std::shared_ptr<const StoredMap> open(std::shared_ptr<const Backend> backend, const std::string& key,

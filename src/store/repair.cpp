@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -110,6 +111,20 @@ class BlobRepair {
         base_damage_ = *damage;
       }
     }
+    for (const std::string& object : backend_.list(blob_.key("delta"))) {
+      const std::uint64_t version = number_of(object);
+      std::uint64_t base = 0;
+      auto damage = damage_of([&] {
+        (void)blob_.read_delta(version);
+        base = blob_.base_of_delta(version);
+      });
+      if (version > newest_) damage = "there is no version " + std::to_string(version);
+      if (damage) {
+        plan_removal(object, *damage, "the delta is removed; the records say the same");
+      } else {
+        deltas_[version] = base;
+      }
+    }
     for (const std::string& object : backend_.list(blob_.key("compact"))) {
       auto damage = damage_of([&] { blob_.read_compacted(number_of(object)); });
       if (number_of(object) > newest_) damage = "there is no version " + std::to_string(number_of(object));
@@ -166,6 +181,7 @@ class BlobRepair {
         plan_loss(version, object, *damage);
         record = lost_record();
       }
+      if (stands_for_lost(record)) drop_deltas_with(version);
       lost = lost || stands_for_lost(record);
       if (map.apply(record) && drop_if_damaged(version, object, record, dropped)) lost = true;
       if (!lost || !indexes_.contains(version)) continue;
@@ -240,7 +256,19 @@ class BlobRepair {
     return record;
   }
 
+  /// A delta that was made before a write got lost still has it.
+  void drop_deltas_with(std::uint64_t version) {
+    std::erase_if(deltas_, [&](const auto& delta) {
+      const auto [number, base] = delta;
+      if (version <= base || version > number) return false;
+      plan_removal(blob_.delta_key(number), "it has what version " + std::to_string(version) + " wrote, which is lost",
+                   "the delta is removed; the records say what is left");
+      return true;
+    });
+  }
+
   void plan_loss(std::uint64_t version, const std::string& object, const std::string& reason) {
+    drop_deltas_with(version);
     plan(object, reason,
          "what version " + std::to_string(version) + " wrote is lost: it reads as version " +
              std::to_string(version - 1),
@@ -262,6 +290,7 @@ class BlobRepair {
   std::uint64_t keep_from_then_ = 0;
   std::uint64_t newest_ = 0;
   std::set<std::uint64_t> indexes_;  ///< readable ones
+  std::map<std::uint64_t, std::uint64_t> deltas_;  ///< version → base of readable ones
   std::set<std::string> sound_;      ///< data objects that were verified
   std::string base_damage_;
   std::vector<RepairAction> actions_;

@@ -29,6 +29,14 @@ VersionMap::VersionMap(std::shared_ptr<const StoredMap> stored)
       stored_(std::move(stored)),
       identities_(stored_->head().identities) {}
 
+MapHead VersionMap::head() const {
+  return {.blob_id = blob_id_,
+          .version = version_,
+          .size_bytes = size_bytes_,
+          .fence_below = fence_below_,
+          .identities = identities_};
+}
+
 void VersionMap::need_whole() const {
   if (!stored_) return;
   throw Error(ErrorCode::internal, "a map that is read in parts was used as a whole one; report this");

@@ -17,8 +17,10 @@
 namespace penstock::store {
 
 class StoredMap;
+struct MapHead;
 
 inline constexpr std::uint32_t kIndexMagic = 0x58495350;  // "PSIX"
+inline constexpr std::uint32_t kDeltaMagic = 0x44445350;  // "PSDD"
 
 /// A value type. Copies are cheap: they share fragments and sources. Not thread-safe; several threads may read a const
 /// map.
@@ -32,6 +34,7 @@ class VersionMap {
 
   std::uint64_t version() const { return version_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
+  MapHead head() const;
   std::size_t fragment_count() const { return fragments_.count(); }
   /// Whether part of the map may still lie in an index only.
   bool is_partial() const { return stored_ != nullptr; }
@@ -76,6 +79,13 @@ class VersionMap {
   /// As encode, in the format for large maps or in that for small ones, whatever the size.
   std::vector<std::byte> encode_parts() const;
   std::vector<std::byte> encode_whole() const;
+  /// Of a partial map: what lies over the stored one.
+  std::vector<std::byte> encode_delta() const;
+  /// Replays a delta that encode_delta made. Its base must be at or before this version. The map then does not know
+  /// any more who made its versions. Throws Error(corrupt).
+  void apply_delta(ConstBytes sealed, const std::string& source);
+  /// What a delta has; all other bytes are zeros.
+  static VersionMap decode_delta(ConstBytes sealed, const std::string& source);
   static VersionMap decode(ConstBytes sealed, const std::string& source);
   std::uint64_t blob_id() const { return blob_id_; }
 
@@ -83,6 +93,7 @@ class VersionMap {
 
  private:
   void place_parts(const std::vector<Part>& parts, std::uint64_t start_bytes);
+  std::vector<std::byte> encode_fragments(std::uint32_t magic, const MapHead& head) const;
   /// Throws Error(internal) for a partial map.
   void need_whole() const;
   std::uint32_t add_source(std::shared_ptr<const Source> source);

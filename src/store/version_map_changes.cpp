@@ -1,6 +1,8 @@
 // Makes maps from other maps, and compares maps.
 #include <algorithm>
 
+#include "store/encoding.hpp"
+#include "store/map_parts.hpp"
 #include "store/version_map.hpp"
 
 namespace penstock::store {
@@ -58,6 +60,47 @@ VersionMap VersionMap::adopted(std::uint64_t blob_id,
     const Source& from = *sources_[number];
     if (from.is_object()) map.sources_[number] = std::make_shared<const Source>(renamed(from.object()));
   }
+  return map;
+}
+
+void VersionMap::apply_delta(ConstBytes sealed, const std::string& name) {
+  const ConstBytes content = unseal(sealed, name);
+  Decoder decoder(content, name);
+  if (decode_head(decoder, kDeltaMagic, name, kPartsFormat) != kPartsFormat) decoder.fail("is of another kind");
+  const WholeMap delta = decode_parts(content, name);
+  if (delta.head.blob_id != blob_id_) decoder.fail("belongs to another blob");
+  if (delta.head.base > version_ || delta.head.version < version_) decoder.fail("does not follow on this version");
+  const auto first = static_cast<std::uint32_t>(sources_.size());
+  std::vector<Fragment> run;
+  const auto place_run = [&] {
+    fragments_.place(run);
+    run.clear();
+  };
+  // A whole map has no zeros, so they are cleared between the runs.
+  for (Fragment fragment : delta.fragments) {
+    if (!stored_ && !delta.sources[fragment.source]) {
+      place_run();
+      fragments_.clear(fragment.offset_bytes, fragment.size_bytes);
+      continue;
+    }
+    fragment.source += first;
+    run.push_back(fragment);
+  }
+  place_run();
+  sources_.insert(sources_.end(), delta.sources.begin(), delta.sources.end());
+  version_ = delta.head.version;
+  size_bytes_ = delta.head.size_bytes;
+  fence_below_ = delta.head.fence_below;
+  identities_.clear();
+  replayed_.clear();
+  drop_unused_sources();
+}
+
+VersionMap VersionMap::decode_delta(ConstBytes sealed, const std::string& name) {
+  const MapHead head = head_of_delta(sealed, name);
+  VersionMap map(head.blob_id, head.size_bytes);
+  map.version_ = head.base;
+  map.apply_delta(sealed, name);
   return map;
 }
 

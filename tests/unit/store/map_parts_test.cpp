@@ -166,24 +166,30 @@ TEST(MapParts, ALookupReadsFewBlocks) {
   }
 }
 
+/// A random record; void, or of any kind.
+Record any_record(const VersionMap& map, std::uint64_t number, std::mt19937_64& random) {
+  Record record = record_of(number, {{random() % 900'000, 1 + random() % 5'000}}, number % 2 == 0);
+  record.base = random() % 3 == 0 ? 1 : map.version();
+  const auto kind = random() % 8;
+  if (kind == 0) {
+    record.kind = RecordKind::append;
+  } else if (kind == 1) {
+    record.kind = RecordKind::resize;
+    record.number = random() % 1'200'000;
+  } else if (kind == 2) {
+    record.kind = RecordKind::fence;
+    record.number = 2;
+  }
+  return record;
+}
+
 TEST(MapParts, RecordsOnTopAreReplayedAsOnAWholeMap) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 4; ++round) {
     VersionMap whole = many_fragments(20'000, random);
     VersionMap parts = partial(stored(whole));
     for (std::uint64_t number = 1; number < 120; ++number) {
-      Record record = record_of(100'000 + number, {{random() % 900'000, 1 + random() % 5'000}}, number % 2 == 0);
-      record.base = random() % 3 == 0 ? 1 : whole.version();
-      const auto kind = random() % 8;
-      if (kind == 0) {
-        record.kind = RecordKind::append;
-      } else if (kind == 1) {
-        record.kind = RecordKind::resize;
-        record.number = random() % 1'200'000;
-      } else if (kind == 2) {
-        record.kind = RecordKind::fence;
-        record.number = 2;
-      }
+      const Record record = any_record(whole, 100'000 + number, random);
       ASSERT_EQ(parts.apply(record), whole.apply(record));
       ASSERT_EQ(parts.size_bytes(), whole.size_bytes());
       ASSERT_EQ(parts.made(record.identity, parts.version()), whole.made(record.identity, whole.version()));
@@ -192,6 +198,80 @@ TEST(MapParts, RecordsOnTopAreReplayedAsOnAWholeMap) {
       ASSERT_EQ(described(parts, offset, whole.size_bytes() / 2), described(whole, offset, whole.size_bytes() / 2));
     }
     ASSERT_EQ(described(parts, 0, whole.size_bytes()), described(whole, 0, whole.size_bytes()));
+  }
+}
+
+/// A delta of the records behind `from`, on top of what `merged` have.
+std::vector<std::byte> delta_of(const VersionMap& from, const std::vector<std::vector<std::byte>>& merged,
+                                const std::vector<Record>& records) {
+  VersionMap changes(StoredMap::head_only(from.head()));
+  for (const auto& delta : merged) changes.apply_delta(delta, "delta");
+  for (const Record& record : records) changes.apply(record);
+  return changes.encode_delta();
+}
+
+TEST(Deltas, SayWhatTheRecordsSay) {
+  std::mt19937_64 random(9);
+  for (int round = 0; round < 6; ++round) {
+    const VersionMap base = many_fragments(20'000, random);
+    VersionMap whole = base;
+    std::vector<VersionMap> at = {base};
+    std::vector<std::vector<std::byte>> deltas;
+    std::vector<Record> all;
+    for (int one = 0; one < 4; ++one) {
+      std::vector<Record> records;
+      for (std::uint64_t i = 0; i < 40; ++i) {
+        records.push_back(any_record(whole, 1'000'000 + whole.version(), random));
+        whole.apply(records.back());
+        all.push_back(records.back());
+      }
+      deltas.push_back(delta_of(at.back(), {}, records));
+      at.push_back(whole);
+    }
+    const std::vector<std::byte> merged = delta_of(base, deltas, {});
+    EXPECT_EQ(described(VersionMap::decode_delta(merged, "delta"), 0, whole.size_bytes()),
+              described(VersionMap::decode_delta(delta_of(base, {}, all), "delta"), 0, whole.size_bytes()));
+    // On the base, and on any version between, whole or in parts.
+    for (std::size_t from = 0; from < at.size(); ++from) {
+      // A small map is never partial.
+      const bool is_large = at[from].encode_parts().size() > (64 << 10);
+      for (VersionMap map : {at[from], is_large ? partial(stored(at[from])) : at[from]}) {
+        map.apply_delta(merged, "delta");
+        EXPECT_EQ(map.size_bytes(), whole.size_bytes());
+        EXPECT_EQ(map.version(), whole.version());
+        ASSERT_EQ(described(map, 0, whole.size_bytes()), described(whole, 0, whole.size_bytes())) << from;
+        Record late = record_of(5, {{7, 9}});
+        late.base = 1;
+        EXPECT_EQ(map.apply(late), VersionMap(whole).apply(late)) << "fences count";
+      }
+    }
+    // In layers that are read in parts.
+    VersionMap layers = partial(stored(base));
+    for (const auto& delta : deltas) {
+      const auto object = std::make_shared<OneObject>(delta);
+      layers = VersionMap(StoredMap::open_delta(object, "delta/1", [&](const MapHead&) { return layers; }));
+    }
+    for (int i = 0; i < 30; ++i) {
+      const std::uint64_t offset = random() % (whole.size_bytes() + 1);
+      const std::uint64_t size = random() % (whole.size_bytes() - offset + 1);
+      ASSERT_EQ(described(layers, offset, size), described(whole, offset, size));
+    }
+  }
+}
+
+TEST(Deltas, AreNotTakenForIndexesOrForThoseOfOtherVersions) {
+  std::mt19937_64 random(10);
+  const VersionMap base = many_fragments(5'000, random);
+  const std::vector<std::byte> delta = delta_of(base, {}, {record_of(1, {{0, 10}}), record_of(2, {{50, 10}})});
+  EXPECT_EQ(code_of([&] { (void)VersionMap::decode(delta, "map"); }), ErrorCode::corrupt);
+  VersionMap before(7, 100);
+  EXPECT_EQ(code_of([&] { before.apply_delta(delta, "delta"); }), ErrorCode::corrupt);
+  VersionMap map = base;
+  EXPECT_EQ(code_of([&] { map.apply_delta(base.encode_parts(), "delta"); }), ErrorCode::corrupt);
+  for (std::size_t at = 0; at < delta.size(); ++at) {
+    std::vector<std::byte> changed = delta;
+    changed[at] ^= std::byte{4};
+    EXPECT_EQ(code_of([&] { VersionMap(base).apply_delta(changed, "delta"); }), ErrorCode::corrupt) << at;
   }
 }
 
@@ -381,6 +461,104 @@ TEST_F(BlobInParts, AWriterGoesOnBehindIt) {
   std::copy(news.begin(), news.end(), truth_.begin() + 700'500);
   EXPECT_EQ(read(blob.snapshot(), 0, truth_.size()), truth_);
   EXPECT_EQ(read(store_.open("field").snapshot(), 0, truth_.size()), truth_) << "read cold";
+}
+
+/// Versions of 5,000 regions each, of which no index is due. Their deltas merge.
+class BlobInLayers : public BlobInParts {
+ protected:
+  static constexpr std::uint64_t kVersions = 24;
+
+  BlobInLayers() {
+    Blob blob = store_.open("field");
+    std::mt19937_64 random(1);
+    while (blob.latest() < kVersions) {
+      const std::size_t first = random() % 20'000;
+      for (std::size_t piece = first; piece < first + 10'000; piece += 2) {
+        std::fill_n(truth_.begin() + static_cast<std::ptrdiff_t>(piece * kPiece), kPiece - 1,
+                    static_cast<std::byte>(random()));
+      }
+      const std::vector<std::byte>& content = truths_.emplace_back(truth_);
+      std::vector<WriteRegion> regions;
+      for (std::size_t piece = first; piece < first + 10'000; piece += 2) {
+        regions.push_back({piece * kPiece, ConstBytes(content).subspan(piece * kPiece, kPiece - 1)});
+      }
+      blob.write(regions);
+    }
+  }
+
+  std::vector<std::string> deltas() const { return backend_->list(state()->key("delta")); }
+  void expect_all(std::uint64_t first) const {
+    for (std::uint64_t version = first; version <= kVersions; ++version) {
+      const Snapshot snapshot = store_.open("field").snapshot(version);
+      ASSERT_EQ(read(snapshot, 0, truth_.size()), truths_[version - 1]) << version;
+    }
+  }
+};
+
+TEST_F(BlobInLayers, AreReadColdWithoutTheirRecords) {
+  EXPECT_GE(deltas().size(), 8u);
+  expect_all(1);
+  EXPECT_EQ(store_.check().problems, std::vector<std::string>());
+  // Nothing but the deltas and indexes says where the bytes are.
+  for (std::uint64_t version = 1; version <= kVersions; ++version) flip(state()->record_key(version), 20);
+  const auto blob = state();
+  const auto map = blob->readable_at(kVersions).map;
+  EXPECT_TRUE(map->is_partial());
+  std::vector<std::byte> data(truth_.size());
+  const ReadRegion region{0, data};
+  blob->read(*map, std::span(&region, 1));
+  EXPECT_EQ(data, truth_);
+}
+
+TEST_F(BlobInLayers, ADamagedDeltaIsPassedOverAndRepaired) {
+  const std::size_t damaged = deltas().size();
+  for (const std::string& delta : deltas()) flip(delta, backend_->size_bytes(delta) / 2);
+  expect_all(kVersions - 3);
+  EXPECT_EQ(store_.check().problems.size(), damaged);
+  EXPECT_EQ(store_.repair({.apply = true}).actions.size(), damaged);
+  EXPECT_EQ(store_.check().problems, std::vector<std::string>());
+  EXPECT_TRUE(deltas().empty());
+  expect_all(kVersions - 3);
+}
+
+TEST_F(BlobInLayers, AMissingDeltaIsReplayed) {
+  const std::vector<std::string> all = deltas();
+  for (std::size_t i = 0; i < all.size(); i += 2) backend_->remove(all[i]);
+  expect_all(1);
+  EXPECT_EQ(store_.check().problems, std::vector<std::string>());
+}
+
+TEST_F(BlobInLayers, ALostWriteIsInNoDelta) {
+  // An index that was made before the loss keeps what was written.
+  std::uint64_t lost = kVersions;
+  while (backend_->exists(state()->index_key(lost))) --lost;
+  ASSERT_TRUE(backend_->exists(state()->delta_key(lost)));
+  const std::string record = state()->record_key(lost);
+  flip(record, backend_->size_bytes(record) / 2);
+  store_.repair({.apply = true});
+  EXPECT_EQ(store_.check().problems, std::vector<std::string>());
+  EXPECT_EQ(read(store_.open("field").snapshot(lost), 0, truth_.size()), truths_[lost - 2]);
+  const auto by_log = state()->map_at(kVersions);
+  const auto cold = state()->readable_at(kVersions).map;
+  EXPECT_EQ(described(*cold, 0, truth_.size()), described(*by_log, 0, truth_.size()));
+}
+
+TEST_F(BlobInLayers, StayReadableWhileVersionsAreCollected) {
+  std::vector<Snapshot> opened;
+  for (std::uint64_t version = 5; version <= kVersions; ++version) {
+    opened.push_back(store_.open("field").snapshot(version));
+  }
+  for (const std::uint64_t keep : {16, 9, 3, 1}) {
+    store_.gc({.keep_last = keep, .lease = std::chrono::seconds(0)});
+    const std::uint64_t first = kVersions + 1 - keep;
+    expect_all(first);
+    for (const Snapshot& snapshot : opened) {
+      if (snapshot.version() < first) continue;
+      ASSERT_EQ(read(snapshot, 0, truth_.size()), truths_[snapshot.version() - 1]) << snapshot.version();
+    }
+    for (const std::string& delta : deltas()) EXPECT_GE(number_of(delta), first);
+    EXPECT_EQ(store_.check().problems, std::vector<std::string>());
+  }
 }
 
 }  // namespace
