@@ -365,7 +365,12 @@ Default choose_default(const Team& team, const Collective& collective) {
       const std::uint64_t all_bytes = collectives::all_elements(team, collective) * collective.item_bytes();
       if (collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
-      if (all_bytes > kLatencyBytes) return {is_hierarchy ? "multi_leader" : "ring", "more than " + kib(kLatencyBytes)};
+      if (all_bytes > kLatencyBytes) {
+        // The leaders combine what all ranks of their node have: if they are few, that takes longer than the links.
+        const std::vector<int> sizes = collectives::sizes_of_nodes(team);
+        const auto [fewest, most] = std::ranges::minmax_element(sizes);
+        return {is_hierarchy && *most <= 2 * *fewest ? "multi_leader" : "ring", "more than " + kib(kLatencyBytes)};
+      }
       if (is_hierarchy) return {"hierarchical", hierarchy};
       return {"recursive_halving", "at most " + kib(kLatencyBytes)};
     }

@@ -39,9 +39,14 @@ int node_count(const Team& team) {
   return team.size() == 0 ? 0 : *std::max_element(team.node_of_rank.begin(), team.node_of_rank.end()) + 1;
 }
 
-int largest_node(const Team& team) {
+std::vector<int> sizes_of_nodes(const Team& team) {
   std::vector<int> sizes(static_cast<std::size_t>(node_count(team)));
   for (const std::int32_t node : team.node_of_rank) ++sizes[static_cast<std::size_t>(node)];
+  return sizes;
+}
+
+int largest_node(const Team& team) {
+  const std::vector<int> sizes = sizes_of_nodes(team);
   return sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
 }
 

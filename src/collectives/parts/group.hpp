@@ -25,6 +25,8 @@ Group by_node(const Team& team, int first);
 Group leaders(const Team& team, int first);
 /// The ranks of this rank's node, its leader first.
 Group node_group(const Team& team, int first);
+/// The number of ranks of each node.
+std::vector<int> sizes_of_nodes(const Team& team);
 /// The largest number of ranks on a node.
 int largest_node(const Team& team);
 int node_count(const Team& team);

@@ -80,6 +80,8 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(cluster, CollectiveKind::barrier, 0), "hierarchical");
   EXPECT_EQ(chosen(cluster, CollectiveKind::reduce_scatter_block, 8), "hierarchical");
   EXPECT_EQ(chosen(cluster, CollectiveKind::reduce_scatter_block, 1 << 20), "multi_leader");
+  EXPECT_EQ(chosen(team({0, 0, 0, 1}), CollectiveKind::reduce_scatter_block, 1 << 20), "ring") << "one rank for three";
+  EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::reduce_scatter_block, 1 << 20), "ring");
   for (const CollectiveKind kind :
        {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::gather, CollectiveKind::scatter,
         CollectiveKind::allgather, CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block, CollectiveKind::scan,
