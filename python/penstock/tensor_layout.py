@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import numpy as np
@@ -108,7 +109,8 @@ class Redistributing(Generic[Tensor]):
         return self._result
 
 
-class Move(NamedTuple, Generic[Tensor]):
+@dataclass(frozen=True)
+class Move(Generic[Tensor]):
     """A redistribution that is ready to start on this rank."""
 
     layouts: tuple[Layout, Layout]  #: before and after
@@ -128,12 +130,12 @@ def start_move(
     If ``prepare`` raises, so does this call, and the other ranks' operations fail.
     """
     try:
-        layouts, dtype, source, target, finish = prepare()
+        move = prepare()
     except Exception as error:
         core.fail_next(str(error))
         raise
-    pending = start_parts(core, layouts, dtype, source, target)
-    return Redistributing(pending, finish, (source, target), explained)
+    pending = start_parts(core, move.layouts, move.dtype, move.source, move.target)
+    return Redistributing(pending, move.finish, (move.source, move.target), explained)
 
 
 def parts_of(boxes: Sequence[Box], memory: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

@@ -1,7 +1,8 @@
-"""The recipes of packaging/ name the version and the dependencies of the project."""
+"""The recipes of packaging/ name the version and the dependencies of the project; the package loads in its oldest Python."""
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import re
 import subprocess
@@ -268,3 +269,15 @@ def test_debians_packages_are_those_of_dev() -> None:
     wanted = (ROOT / "scripts/environment.sh").read_text()
     for _, _, to_build, _ in LIBRARIES.values():
         assert to_build in wanted
+
+
+def test_no_named_tuple_has_another_base() -> None:
+    """Before Python 3.11 such a class raises TypeError when its module is imported, and no type checker says so."""
+    package = ROOT / "python/penstock"
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and len(node.bases) > 1 and "NamedTuple" in map(ast.unparse, node.bases)
+    ]
+    assert not wrong
