@@ -85,7 +85,7 @@ class Dataset(Stages):
         paths: Iterable[str | os.PathLike[str]],
         labels: Sequence[int] | NDArray[Any] | None = None,
         *,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> Dataset:
@@ -97,7 +97,7 @@ class Dataset(Stages):
             Integers, one per path. Default: 0.
         requests
             Requests in flight, if a path is a URL. They are apart from the threads that decode, and read the samples of
-            all batches that :meth:`prefetch` allows.
+            all batches that :meth:`prefetch` allows. Default: as many as hold the bytes of measured latency x rate.
         deadline_s
             A request that fails is repeated, with growing pauses, for this long.
         storage_options
@@ -120,7 +120,7 @@ class Dataset(Stages):
         path: str | os.PathLike[str],
         *,
         parse: Callable[[bytes], Any] | None = None,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> Dataset:
@@ -138,7 +138,7 @@ class Dataset(Stages):
         *,
         field: str | None = None,
         label_field: str | None = None,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> Dataset:
@@ -158,7 +158,7 @@ class Dataset(Stages):
         shards: Iterable[str | os.PathLike[str]],
         *,
         parse: Callable[[bytes], Any] | None = None,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> TreeDataset:
@@ -196,7 +196,7 @@ class Dataset(Stages):
         *,
         split: str | None = None,
         columns: Sequence[str] | None = None,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> TreeDataset:
@@ -478,14 +478,15 @@ def _source(chain: Any, reader: Reader | GroupSource | LanceSource | None = None
     return with_calls(chain), Options(digest=functools.cache(chain.digest), readers=readers)
 
 
-def _request(requests: int, deadline_s: float, storage_options: dict[str, Any] | None) -> Request:
+def _request(requests: int | None, deadline_s: float, storage_options: dict[str, Any] | None) -> Request:
     if not (isinstance(deadline_s, (int, float)) and deadline_s > 0):
         raise Error(f"deadline_s is {deadline_s!r}; expected seconds above 0")
-    return Request(positive(requests, "requests"), float(deadline_s), storage_options)
+    number = None if requests is None else positive(requests, "requests")
+    return Request(number, float(deadline_s), storage_options)
 
 
 def _from_reader(reader: Reader, size: int, labels: NDArray[np.int64], digest: str) -> Dataset:
-    chain = Chain.from_reader(size, reader.read, reader.name, labels, digest, reader.announce)
+    chain = Chain.from_reader(size, reader.read, reader.name, labels, digest, reader.announce, reader.wants_more)
     return Dataset(*_source(chain, reader))
 
 
@@ -508,7 +509,9 @@ def _indexed(index: SampleIndex, parse: Callable[[bytes], Any] | None, how: Requ
 
 
 def _trees(size: int, get: Callable[[int], Any], reader: Reader | LanceSource, digest: str) -> TreeDataset:
-    return TreeDataset(*_source(Chain.from_objects(size, get, reader.name, digest, reader.announce), reader))
+    wants_more = reader.wants_more if isinstance(reader, Reader) else None
+    chain = Chain.from_objects(size, get, reader.name, digest, reader.announce, wants_more)
+    return TreeDataset(*_source(chain, reader))
 
 
 def _tables(source: GroupSource) -> TreeDataset:
