@@ -255,7 +255,8 @@ class PENSTOCK_API DatasetIterator {
 
   DatasetState state() const;  ///< after the last batch returned by next()
   DatasetStats stats() const;
-  /// Dropped from the batches that next() returned, without the first `first`.
+  /// Dropped from the batches that next() returned, without the first `first`. Of many, only the last ones are kept:
+  /// those of the last batch, and at least 1000. DatasetStats::skipped counts all.
   std::vector<SkippedSample> skipped(std::size_t first = 0) const;
   /// Ends the iterator, like the destructor. Returns where the abandoned threads are.
   std::vector<std::string> close();

@@ -43,6 +43,9 @@ constexpr std::uint64_t kReplacements = 16;
 // Batches are delivered out of order only until the state has this many entries, so that it stays small.
 constexpr std::size_t kGivenMax = 1024;
 
+// Records of skipped samples that are kept beside those of the last batch.
+constexpr std::size_t kSkippedKept = 1000;
+
 std::size_t thread_count(const Chain& chain, const engine::SpareCores& cores) {
   constexpr std::int64_t kMost = 1024;
   std::int64_t count = cores.count;
@@ -751,6 +754,7 @@ void Pipeline::check_failures(const Work& work, const std::vector<std::string>& 
     failure_ = std::make_exception_ptr(Error(code, message, -1, cause));
     std::rethrow_exception(failure_);
   };
+  while (skipped_.size() > kSkippedKept) skipped_.pop_front();
   for (std::size_t i = 0; i < work.failures.size(); ++i) {
     const Work::Failure& failure = work.failures[i];
     const std::string& path = names[i];
@@ -784,8 +788,9 @@ DatasetStats Pipeline::stats() const {
 std::vector<SkippedSample> Pipeline::skipped(std::size_t first) const {
   check_process();
   const std::lock_guard lock(mutex_);
-  if (first >= skipped_.size()) return {};
-  return {skipped_.begin() + static_cast<std::ptrdiff_t>(first), skipped_.end()};
+  const std::size_t gone = stats_.skipped - skipped_.size();
+  if (first >= stats_.skipped) return {};
+  return {skipped_.begin() + static_cast<std::ptrdiff_t>(std::max(first, gone) - gone), skipped_.end()};
 }
 
 }  // namespace penstock::dataset

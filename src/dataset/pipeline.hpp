@@ -142,7 +142,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   std::exception_ptr failure_;       ///< given to the consumer
   std::exception_ptr open_failure_;  ///< comes after the batches of the window
   SampleForm last_form_;
-  std::vector<SkippedSample> skipped_;
+  std::deque<SkippedSample> skipped_;  ///< the last ones
   DatasetStats stats_;
 
   std::list<Thread> threads_;

@@ -19,7 +19,7 @@ from penstock import _penstock
 from penstock.dataset import sample_tree
 from penstock.dataset.processes import InProcesses, end_workers, worker_of
 from penstock.dataset.reader import Reader
-from penstock.dataset.statistics import Skipped, Stats
+from penstock.dataset.statistics import Skipped, SkippedSamples, Stats
 
 if TYPE_CHECKING:
     from penstock.dataset.lance import LanceSource
@@ -86,7 +86,7 @@ class Iteration:
         self._last_tree: Any = None
         self._done = False
         self.delivered: bool = False
-        self.skipped: list[Skipped] = []
+        self.skipped = SkippedSamples()
         self.end_epoch: float = (
             math.inf if options.epochs == 0 else (dataset._epoch // options.epochs + 1) * options.epochs
         )
@@ -103,9 +103,9 @@ class Iteration:
         current = dataset is not None and dataset._running is self
         new = [
             Skipped(os.fsdecode(path), index, epoch, place, why)
-            for path, index, epoch, place, why in self._core.skipped(len(self.skipped))
+            for path, index, epoch, place, why in self._core.skipped(self.skipped.total)
         ]
-        self.skipped += new
+        self.skipped.add(new)
         if dataset is not None and current:
             dataset._epoch, dataset._position, dataset._skipped_before, dataset._given = self._core.state()
             dataset._skipped_total += len(new)

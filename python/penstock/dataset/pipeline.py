@@ -19,7 +19,7 @@ from penstock.dataset.mds import MdsShards
 from penstock.dataset.reader import Reader, Request, UrlList
 from penstock.dataset.records import example, tar_sample, tfrecord_content
 from penstock.dataset.stages import Chain, Stages, with_calls
-from penstock.dataset.statistics import Skipped, Stats, report
+from penstock.dataset.statistics import SkippedSamples, Stats, report
 from penstock.dataset.tables import GroupSource, arrow, parquet
 from penstock.error import Error
 
@@ -76,7 +76,7 @@ class Dataset(Stages):
         self._skipped_total = 0
         self._running: Iteration | None = None
         self._past_stats = Stats()
-        self._past_skipped: list[Skipped] = []
+        self._past_skipped = SkippedSamples()
 
     # Sources.
 
@@ -427,9 +427,10 @@ class Dataset(Stages):
         return (epoch, position, skipped, rows), total
 
     @property
-    def skipped(self) -> list[Skipped]:
-        """Samples that :meth:`ignore_errors` has dropped so far, on this rank, in order."""
-        return self._past_skipped + (self._running.skipped if self._running else [])
+    def skipped(self) -> SkippedSamples:
+        """Samples that :meth:`ignore_errors` has dropped so far, on this rank, in order: a list of the last 1000 of them. Its
+        ``total`` counts all, and ``ignore_errors(log=)`` gets all."""
+        return self._past_skipped.and_then(self._running.skipped if self._running else SkippedSamples())
 
     @property
     def stats(self) -> Stats:
@@ -453,7 +454,7 @@ class Dataset(Stages):
         if running is None:
             return
         if not running.forked():
-            self._past_skipped = self._past_skipped + running.skipped
+            self._past_skipped = self._past_skipped.and_then(running.skipped)
             self._past_stats = self._past_stats.and_then(running.stats())
         if left_early and running.delivered and self._epoch < running.end_epoch:
             endless = self._options.epochs == 0

@@ -158,7 +158,7 @@ class Reader:
             iteration = self._iteration
             self._send_now(future)
         # Fetches end at their deadline themselves, unless one request hangs; queued ones have not begun.
-        while not wait([future], timeout=self._how.deadline_s).done:
+        while not wait([future], timeout=1.5 * self._how.deadline_s).done:
             if future.running():
                 raise TimeoutError(f"a request takes longer than the deadline of {self._how.deadline_s:g} s")
         if not block:

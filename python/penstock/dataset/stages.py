@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock import _penstock
 from penstock.dataset import sample_tree
+from penstock.dataset.agreement import check_agreement
 from penstock.dataset.arguments import check_function, count, dtype_name, positive, threads
 from penstock.dataset.identity import identity
 from penstock.dataset.images import image_options, image_shape
@@ -427,13 +428,18 @@ class Stages:
         chain = self._chain.prefetch(count(batches, "batches"), limit, bool(deterministic), False)
         return self._with(chain, prefetch=True, deterministic=bool(deterministic))
 
-    def shard(self, comm: Any, size: int | None = None) -> Self:
+    def shard(self, comm: Any, size: int | None = None, *, agree: bool = True) -> Self:
         """Keep this rank's part: ``shard(comm)``, ``shard((rank, size))`` or ``shard(rank, size)``.
 
         After batch(), every batch is split into contiguous parts that differ by at most one sample. Before batch(), every
         rank gets every size-th sample. All ranks get the same number of batches; some may be empty. ``comm`` is any object
-        with rank and size (mpi4py's or Penstock's). Local.
+        with rank and size.
+
+        If it has ``Allgather``, as mpi4py's and Penstock's communicators do, the call is collective: if the ranks do not
+        have the same samples in the same order, it is an error on all of them, which names the ranks that differ.
+        ``agree=False`` leaves that out; it is then local.
         """
+        given = comm
         if size is not None:
             rank = comm
         elif hasattr(comm, "rank") and hasattr(comm, "size"):
@@ -442,7 +448,10 @@ class Stages:
             rank, size = comm
         else:
             raise Error(f"shard() got a {type(comm).__name__}; expected a communicator, or (rank, size)")
-        return self._with(self._chain.shard(count(rank, "rank"), count(size, "size")), ranks=int(size))
+        made = self._with(self._chain.shard(count(rank, "rank"), count(size, "size")), ranks=int(size))
+        if agree and hasattr(given, "Allgather") and int(size) > 1:
+            check_agreement(given, self._options.digest, self._chain.order)
+        return made
 
     def repeat(self, epochs: int | None = None) -> Self:
         """One iteration covers this many epochs, without a pause between them. None: it never ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -13,6 +14,30 @@ class Skipped(NamedTuple):
     epoch: int
     position: int  #: Position in the epoch, over all ranks.
     reason: str
+
+
+#: Records that :attr:`Dataset.skipped` keeps.
+KEPT_SKIPPED = 1000
+
+
+class SkippedSamples(list[Skipped]):
+    """The last records of samples that were dropped. :attr:`total` counts all, too."""
+
+    def __init__(self, kept: Iterable[Skipped] = (), total: int = 0) -> None:
+        super().__init__(kept)
+        self.total = total
+
+    def __repr__(self) -> str:
+        earlier = self.total - len(self)
+        return super().__repr__() + (f" and {earlier} earlier ones, which are only counted" if earlier else "")
+
+    def and_then(self, later: SkippedSamples) -> SkippedSamples:
+        return SkippedSamples([*self, *later][-KEPT_SKIPPED:], self.total + later.total)
+
+    def add(self, new: list[Skipped]) -> None:
+        self += new
+        del self[:-KEPT_SKIPPED]
+        self.total += len(new)
 
 
 class Stats(NamedTuple):
