@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.checkpoint import ArrayInfo, Checkpointer, CheckpointHandle, CheckpointInfo, register_node
     from penstock.comm import Comm
     from penstock.communicator import Communicator, Work
-    from penstock.dataset import Dataset, Skipped, Stats, TreeDataset
+    from penstock.dataset import Dataset, Skipped, SkippedSamples, Stats, TreeDataset
     from penstock.file import File, FileRequest
     from penstock.layout import DistArray, Layout, LayoutBlock
     from penstock.layout_convert import Darray, Subarray
@@ -37,7 +37,7 @@ _PARTS = {
     "checkpoint": ("ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"),
     "comm": ("Comm",),
     "communicator": ("Communicator", "Work"),
-    "dataset": ("Dataset", "Skipped", "Stats", "TreeDataset"),
+    "dataset": ("Dataset", "Skipped", "SkippedSamples", "Stats", "TreeDataset"),
     "file": ("File", "FileRequest"),
     "layout": ("DistArray", "Layout", "LayoutBlock"),
     "layout_convert": ("Darray", "Subarray"),
@@ -75,6 +75,7 @@ __all__ = [
     "RepairReport",
     "Request",
     "Skipped",
+    "SkippedSamples",
     "Snapshot",
     "Stats",
     "Store",

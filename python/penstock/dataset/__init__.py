@@ -4,13 +4,14 @@ from penstock.dataset.images import decode_image, decoder_names
 from penstock.dataset.index import IndexSummary, build_index
 from penstock.dataset.iteration import Interrupted
 from penstock.dataset.pipeline import Dataset, TreeDataset
-from penstock.dataset.statistics import Skipped, Stats
+from penstock.dataset.statistics import Skipped, SkippedSamples, Stats
 
 __all__ = [
     "Dataset",
     "IndexSummary",
     "Interrupted",
     "Skipped",
+    "SkippedSamples",
     "Stats",
     "TreeDataset",
     "build_index",

@@ -86,7 +86,7 @@ class Iteration:
         self._last_tree: Any = None
         self._done = False
         self.delivered: bool = False
-        self.skipped = SkippedSamples()
+        self.skipped: SkippedSamples = SkippedSamples()
         self.end_epoch: float = (
             math.inf if options.epochs == 0 else (dataset._epoch // options.epochs + 1) * options.epochs
         )

@@ -435,9 +435,9 @@ class Stages:
         rank gets every size-th sample. All ranks get the same number of batches; some may be empty. ``comm`` is any object
         with rank and size.
 
-        If it has ``Allgather``, as mpi4py's and Penstock's communicators do, the call is collective: if the ranks do not
-        have the same samples in the same order, it is an error on all of them, which names the ranks that differ.
-        ``agree=False`` leaves that out; it is then local.
+        With a communicator of mpi4py or Penstock the call is collective: if the ranks do not have the same samples in the
+        same order, it is an error on all of them, which names the ranks that differ. ``agree=False`` leaves that out; it is
+        then local.
         """
         given = comm
         if size is not None:

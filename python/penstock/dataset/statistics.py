@@ -25,7 +25,7 @@ class SkippedSamples(list[Skipped]):
 
     def __init__(self, kept: Iterable[Skipped] = (), total: int = 0) -> None:
         super().__init__(kept)
-        self.total = total
+        self.total: int = total
 
     def __repr__(self) -> str:
         earlier = self.total - len(self)
