@@ -88,7 +88,8 @@ Pipeline::Pipeline(std::shared_ptr<const Chain> chain, const DatasetState& from)
       consumed_(from) {
   if (fixed_form_) last_form_ = *fixed_form_;
   depth_ = static_cast<std::size_t>(chain_->prefetch);
-  adapts_readers_ = chain_->threads == 0 && options().io_threads == 0;
+  // A source that fetches what is announced has readers of its own.
+  adapts_readers_ = chain_->threads == 0 && options().io_threads == 0 && !chain_->source->wants_announcements();
   if (adapts_readers_) budget_.compute = [this](Attempt& attempt) { compute(attempt); };
   if (chain_->budget.ram_bytes > 0) {
     budget_.reserve = [this](Attempt& attempt, std::uint64_t bytes) { reserve(attempt, bytes); };
@@ -285,8 +286,9 @@ void Pipeline::adapt_readers(const SampleTimes& times) {
     double readers = reads_.reads();
     if (computing * readers > static_cast<double>(cpus_) * reading)
       readers = static_cast<double>(cpus_) * reading / computing;
-    constexpr std::size_t kMost = 1024;
-    readers_ = std::min(static_cast<std::size_t>(readers + 0.5), kMost - std::min(kMost, cpus_));
+    // At most twice as many threads as before: what more of them bring is measured first.
+    constexpr std::size_t kMost = 256;
+    readers_ = std::min({static_cast<std::size_t>(readers + 0.5), cpus_ + 2 * readers_, kMost});
     const auto live = static_cast<std::size_t>(std::ranges::count_if(
         threads_, [](const Thread& thread) { return !thread.ended && !thread.attempt.given_up(); }));
     try {

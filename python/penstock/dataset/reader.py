@@ -399,6 +399,8 @@ def filesystem(url: str, storage_options: dict[str, Any] | None) -> Any:
         options = dict(storage_options or {})
         if url.startswith(_S3):
             options.setdefault("max_concurrency", 1)  # more makes s3fs ask for an object's size before it reads it
+            # Its client has 10 connections otherwise, whatever is asked for at a time.
+            options["config_kwargs"] = {"max_pool_connections": _MOST_REQUESTS, **options.get("config_kwargs", {})}
         return fsspec.core.url_to_fs(url, **options)[0]
     except (ImportError, ValueError) as error:
         raise Error(f"{url} cannot be read", "unsupported", cause=str(error)) from None

@@ -610,6 +610,19 @@ TEST(Pipeline, MoreThreadsReadAheadIfTheProgramWaitsForReads) {
   EXPECT_LE(most, 2) << "they only read";
 }
 
+TEST(Pipeline, ASourceThatFetchesAheadNeedsNoMoreReaders) {
+  ReaderSource source;
+  source.size = 400;
+  source.announce = [](std::span<const std::uint64_t>) {};
+  source.read = [](std::uint64_t, std::uint64_t, std::vector<std::byte>& buffer) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    buffer.resize(1);
+    return std::uint64_t{1};
+  };
+  auto iterator = Dataset::from_reader(source).batch(10).prefetch(8).iterate();
+  while (iterator.next()) EXPECT_EQ(iterator.stats().readers, 0u);
+}
+
 TEST(Pipeline, ANumberOfThreadsThatWasGivenStays) {
   auto iterator = slow_reads(std::chrono::milliseconds(1)).map([](Sample&) {}, 2).batch(10).prefetch(8).iterate();
   while (iterator.next()) EXPECT_EQ(iterator.stats().readers, 0u);
