@@ -64,9 +64,7 @@ def test_many_requests_are_under_way(bucket: str, proxy: FaultyProxy, options: d
     assert 4 < proxy.most_at_once <= 16
 
 
-def test_the_client_has_a_connection_for_each_request(
-    bucket: str, proxy: FaultyProxy, options: dict[str, Any]
-) -> None:
+def test_the_client_has_a_connection_for_each_request(bucket: str, proxy: FaultyProxy, options: dict[str, Any]) -> None:
     proxy.latency_s, proxy.hold = 0.05, 20
     assert numbers(dataset(bucket, options, requests=24).batch(48)) == list(range(COUNT))
     assert 20 <= proxy.most_at_once <= 24
