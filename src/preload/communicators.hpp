@@ -11,6 +11,7 @@
 
 #include "penstock/comm.hpp"
 #include "preload/call.hpp"
+#include "preload/contests.hpp"
 
 namespace penstock::preload {
 
@@ -42,6 +43,7 @@ struct Communicator {
   std::uint64_t calls = 0;                           ///< collectives so far; equal on all ranks
   std::unique_ptr<Comm> penstock{};                  ///< once it is prepared
   std::string why_native{};                          ///< never to be prepared
+  std::unique_ptr<Contests> contests{};              ///< once it is prepared, if calls are measured
   bool one_node = false;                             ///< once it is prepared: all its ranks belong to jobs on one node
   std::vector<std::shared_ptr<Channel>> channels{};  ///< of persistent operations; equal on all ranks
   std::array<std::array<Tally, kForms>, kCollectiveKinds> tallies{};

@@ -66,6 +66,19 @@ int serve(Communicator& on, const Call& call, Form form, Action action) {
   }
 }
 
+/// A call for which it is MPI's turn.
+template <typename Native>
+int run_contested(Communicator& on, const Call& call, Contest& contest, Native native) {
+  if (contest.is_over()) return run_native(on, call, Form::blocking, "MPI was faster", native);
+  return run_native(on, call, Form::blocking, "measured in turns", [&] {
+    try {
+      return contest.run(*on.penstock, native);
+    } catch (const std::exception& error) {
+      return raise(on.handle, error);
+    }
+  });
+}
+
 /// Gives the call to Penstock or to `native`. `action(on, translated)` runs it in Penstock.
 template <typename Native, typename Action>
 int dispatch(const Call& call, Form form, Native native, Action action) {
@@ -74,6 +87,9 @@ int dispatch(const Call& call, Form form, Native native, Action action) {
   const char* reason = why_native(*on, call, form);
   if (reason == nullptr) reason = why_always_native(call);
   if (reason != nullptr) return run_native(*on, call, form, reason, native);
+  Contest* const contest =
+      form == Form::blocking && on->contests != nullptr ? on->contests->of(call, on->members()) : nullptr;
+  if (contest != nullptr && contest->turn() == Server::mpi) return run_contested(*on, call, *contest, native);
   Translated translated;
   try {
     const OwnCall own;
@@ -83,7 +99,10 @@ int dispatch(const Call& call, Form form, Native native, Action action) {
     return raise(on->handle, error);
   }
   if (reason != nullptr) return run_native(*on, call, form, reason, native);
-  return serve(*on, call, form, [&] { return action(*on, translated); });
+  return serve(*on, call, form, [&] {
+    const auto served = [&] { return action(*on, translated); };
+    return contest != nullptr ? contest->run(*on->penstock, served) : served();
+  });
 }
 
 }  // namespace penstock::preload

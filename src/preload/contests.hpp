@@ -1,0 +1,64 @@
+// The trials of a communicator: which of its calls are measured, and the ranks' agreement on the times.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "penstock/comm.hpp"
+#include "preload/call.hpp"
+#include "preload/clock.hpp"
+#include "preload/trial.hpp"
+
+namespace penstock::preload {
+
+class Contest {
+ public:
+  explicit Contest(std::uint64_t bytes) : trial_(bytes) {}
+
+  /// Who serves the next call.
+  Server turn() const noexcept { return trial_.turn(); }
+  bool is_over() const noexcept { return trial_.is_over(); }
+
+  /// Serves a call by `serve`, and measures it if the contest is not over. Collective on `comm` for some of the calls.
+  template <typename Serve>
+  int run(Comm& comm, Serve serve) {
+    if (is_over()) {
+      if (turn() == Server::penstock) ++served_since_;
+      return serve();
+    }
+    const std::uint64_t begin = ticks();
+    const int result = serve();
+    const std::uint64_t end = ticks();  // counters of two cores may differ
+    add(comm, end > begin ? static_cast<double>(end - begin) : 0);
+    return result;
+  }
+
+  /// How much longer MPI would have taken for the calls since the contest was over, in ticks of one rank.
+  double gain_ticks(int ranks) const noexcept {
+    return static_cast<double>(served_since_) * trial_.gain_per_call() / ranks;
+  }
+
+ private:
+  void add(Comm& comm, double time);
+
+  Trial trial_;
+  Times sums_{};        ///< of the round that is being agreed on
+  Request agreement_{};
+  std::uint64_t served_since_ = 0;
+};
+
+class Contests {
+ public:
+  /// That of a blocking call; nullptr if Penstock serves it without one. Equal on all ranks for correct calls.
+  Contest* of(const Call& call, const Members& members);
+  double gain_ticks(CollectiveKind kind, int ranks) const noexcept;
+
+ private:
+  static constexpr std::size_t kLengths = 65;  ///< one for each number of binary digits
+  using OfKind = std::array<std::unique_ptr<Contest>, kLengths>;
+  std::array<std::unique_ptr<OfKind>, kCollectiveKinds> all_{};
+};
+
+}  // namespace penstock::preload

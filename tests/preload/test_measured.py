@@ -1,0 +1,62 @@
+"""MPI and Penstock serve the first calls in turns, and the faster one the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from preload.launch import ALL, MPIS, Done, preloaded, program
+
+#: In measured.c.
+CALLS = 120
+
+
+def row(done: Done, operation: str) -> dict[str, object]:
+    assert done.report is not None, done.err
+    (found,) = (row for row in done.report["operations"] if row["operation"] == operation)
+    return found
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
+def test_the_faster_one_serves(abi: str, ranks: int, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = preloaded(
+        abi, ranks, report, program(abi, "measured"), tool="unequal_speeds", PENSTOCK_PRELOAD_MEASURE="on"
+    )
+    assert done.status == 0, done.err
+    assert "measured: ok" in done.out
+    # Two rounds of eight calls that agree decide, one round later; before them one call each.
+    assert done.native("bcast") == {"MPI was faster": CALLS - (1 + 3 * 8)}
+    # MPI's is so slow that the warm-up decides, one round later.
+    assert done.native("allgather") == {"measured in turns": 1 + 8}
+    gain_s = row(done, "allgather")["estimated_gain_s"]
+    assert isinstance(gain_s, float)
+    assert gain_s > 0.5 * 0.02 * (CALLS - 2 * (1 + 8))
+
+
+@pytest.mark.parametrize("abi", MPIS)
+def test_sums_whose_bits_depend_on_their_order_are_not_measured(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 3, tmp_path / "report.json", program(abi, "measured"), PENSTOCK_PRELOAD_MEASURE="on")
+    assert done.status == 0, done.err
+    served = row(done, "allreduce")["served"]
+    assert isinstance(served, int)
+    # The other half of them adds integers, one or more in turns.
+    assert CALLS < served < 2 * CALLS
+    assert "measured in turns" in done.native("gather") or "MPI was faster" in done.native("gather")
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("name", ["collectives", "neighbors", "lives", "verified"])
+def test_programs_that_are_measured(abi: str, name: str, tmp_path: Path) -> None:
+    arguments = ["20"] if name == "lives" else []
+    done = preloaded(abi, 3, tmp_path / "report.json", program(abi, name), *arguments, PENSTOCK_PRELOAD_MEASURE="on")
+    assert done.status == 0, done.err
+    assert f"{name}: ok" in done.out or name == "verified"
+
+
+@pytest.mark.parametrize("abi", MPIS)
+def test_it_can_be_switched_off(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 2, tmp_path / "report.json", program(abi, "measured"))
+    assert done.status == 0, done.err
+    assert not any(row["native"] for row in (done.report or {})["operations"]), done.err
