@@ -25,12 +25,13 @@ bool is_exact(const Call& call, int ranks) {
 }  // namespace
 
 void Contest::add(Comm& comm, double time) {
-  if (!trial_.add(time)) return;
+  const Trial::End end = trial_.add(time);
+  if (end == Trial::End::call) return;
   const OwnCall own;
-  if (agreement_) {
+  if (end == Trial::End::block) {
+    if (!agreement_) return;  // the first block
     std::exchange(agreement_, {}).wait();
-    trial_.judge(sums_);
-    if (trial_.is_over()) return;
+    return trial_.judge(sums_);
   }
   sums_ = trial_.times();
   Collective sum;

@@ -17,23 +17,22 @@ class Contest {
  public:
   explicit Contest(std::uint64_t bytes) : trial_(bytes) {}
 
-  /// Who serves the next call.
-  Server turn() const noexcept { return trial_.turn(); }
-  bool is_over() const noexcept { return trial_.is_over(); }
-
-  /// Serves a call by `serve`, and measures it if the contest is not over. Collective on `comm` for some of the calls.
+  /// Serves a call by `serve(server)`, which returns MPI's code, and measures it until it is known who is faster.
+  /// Collective on `comm` for some of the calls, which may throw Penstock's Error.
   template <typename Serve>
-  int run(Comm& comm, Serve serve) {
-    if (is_over()) {
-      if (turn() == Server::penstock) ++served_since_;
-      return serve();
+  int play(Comm& comm, Serve serve) {
+    const Server server = trial_.turn();
+    if (trial_.is_over()) {
+      if (server == Server::penstock) ++served_since_;
+      return serve(server);
     }
     const std::uint64_t begin = ticks();
-    const int result = serve();
+    const int result = serve(server);
     const std::uint64_t end = ticks();  // counters of two cores may differ
     add(comm, end > begin ? static_cast<double>(end - begin) : 0);
     return result;
   }
+  bool is_over() const noexcept { return trial_.is_over(); }
 
   /// How much longer MPI would have taken for the calls since the contest was over, in ticks of one rank.
   double gain_ticks(int ranks) const noexcept {

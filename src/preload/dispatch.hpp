@@ -66,17 +66,19 @@ int serve(Communicator& on, const Call& call, Form form, Action action) {
   }
 }
 
-/// A call for which it is MPI's turn.
-template <typename Native>
-int run_contested(Communicator& on, const Call& call, Contest& contest, Native native) {
-  if (contest.is_over()) return run_native(on, call, Form::blocking, "MPI was faster", native);
-  return run_native(on, call, Form::blocking, "measured in turns", [&] {
-    try {
-      return contest.run(*on.penstock, native);
-    } catch (const std::exception& error) {
-      return raise(on.handle, error);
-    }
-  });
+template <typename Native, typename Action>
+int run_by_penstock(Communicator& on, const Call& call, Form form, Native native, Action action) {
+  const char* reason = nullptr;
+  Translated translated;
+  try {
+    const OwnCall own;
+    reason = translate(call, on.members(), translated);
+  } catch (const std::exception& error) {
+    on.penstock->fail_next(error.what());  // the others must not wait for this rank
+    return raise(on.handle, error);
+  }
+  if (reason != nullptr) return run_native(on, call, form, reason, native);
+  return serve(on, call, form, [&] { return action(on, translated); });
 }
 
 /// Gives the call to Penstock or to `native`. `action(on, translated)` runs it in Penstock.
@@ -89,20 +91,15 @@ int dispatch(const Call& call, Form form, Native native, Action action) {
   if (reason != nullptr) return run_native(*on, call, form, reason, native);
   Contest* const contest =
       form == Form::blocking && on->contests != nullptr ? on->contests->of(call, on->members()) : nullptr;
-  if (contest != nullptr && contest->turn() == Server::mpi) return run_contested(*on, call, *contest, native);
-  Translated translated;
+  if (contest == nullptr) return run_by_penstock(*on, call, form, native, action);
   try {
-    const OwnCall own;
-    reason = translate(call, on->members(), translated);
+    return contest->play(*on->penstock, [&](Server server) {
+      if (server == Server::penstock) return run_by_penstock(*on, call, form, native, action);
+      return run_native(*on, call, form, contest->is_over() ? "MPI was faster" : "measured in turns", native);
+    });
   } catch (const std::exception& error) {
-    on->penstock->fail_next(error.what());  // the others must not wait for this rank
     return raise(on->handle, error);
   }
-  if (reason != nullptr) return run_native(*on, call, form, reason, native);
-  return serve(*on, call, form, [&] {
-    const auto served = [&] { return action(*on, translated); };
-    return contest != nullptr ? contest->run(*on->penstock, served) : served();
-  });
 }
 
 }  // namespace penstock::preload

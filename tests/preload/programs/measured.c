@@ -3,14 +3,14 @@
 
 #include "check.h"
 
-enum { CALLS = 120 };
+enum { CALLS = 300 };
 
 int main(int argc, char** argv) {
   begin(&argc, &argv);
   const MPI_Comm comm = MPI_COMM_WORLD;
   int all[64];
   for (int i = 0; i < CALLS; ++i) {
-    if (i % 10 == 3 && i / 10 % ranks == rank) usleep(2000);
+    if (i % 10 == 3 && i / 10 % ranks == rank) usleep(1000);
     MPI_Allgather(&rank, 1, MPI_INT, all, 1, MPI_INT, comm);
     for (int each = 0; each < ranks; ++each) CHECK(all[each] == each);
     int numbers[2] = {7, 11}; /* on all ranks: a tool's broadcast moves nothing */
