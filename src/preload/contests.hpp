@@ -43,7 +43,7 @@ class Contest {
   void add(Comm& comm, double time);
 
   Trial trial_;
-  Times sums_{};        ///< of the round that is being agreed on
+  Times sums_{};  ///< of the round that is being agreed on
   Request agreement_{};
   std::uint64_t served_since_ = 0;
 };

@@ -118,8 +118,8 @@ std::string to_text(const Rows& rows) {
     const Tally& sums = row.sums;
     out << key.name << '\t' << key.ranks << '\t' << key.kind << '\t' << key.form << '\t' << row.communicators << '\t'
         << sums.served << '\t' << sums.native << '\t' << sums.served_bytes << '\t' << sums.native_bytes << '\t'
-        << row.served_ns << '\t' << row.native_ns << '\t' << row.gain_ns << '\t' << sums.verified << '\t' << sums.differed << '\t'
-        << row.reason << '\n';
+        << row.served_ns << '\t' << row.native_ns << '\t' << row.gain_ns << '\t' << sums.verified << '\t'
+        << sums.differed << '\t' << row.reason << '\n';
   }
   return out.str();
 }
@@ -133,7 +133,8 @@ void add_text(Rows& rows, const std::string& text) {
     std::istringstream fields(line.substr(key.name.size() + 1));
     Tally& sums = row.sums;
     fields >> key.ranks >> key.kind >> key.form >> row.communicators >> sums.served >> sums.native >>
-        sums.served_bytes >> sums.native_bytes >> row.served_ns >> row.native_ns >> row.gain_ns >> sums.verified >> sums.differed;
+        sums.served_bytes >> sums.native_bytes >> row.served_ns >> row.native_ns >> row.gain_ns >> sums.verified >>
+        sums.differed;
     fields.get();
     std::getline(fields, row.reason);
     rows[key].add(row);
@@ -219,14 +220,14 @@ void print_table(const Rows& rows) {
                  "penstock: %" PRIu64 " calls were compared with MPI's, %" PRIu64 " results of their ranks differed\n",
                  verified, differed);
   if (rows.empty()) return;
-  std::fprintf(stderr, "%-20s %5s %-22s %10s %10s %10s %10s %10s  %s\n", "communicator", "ranks", "operation", "Penstock",
-               "s", "gain s", "MPI", "s", "why MPI");
+  std::fprintf(stderr, "%-20s %5s %-22s %10s %10s %10s %10s %10s  %s\n", "communicator", "ranks", "operation",
+               "Penstock", "s", "gain s", "MPI", "s", "why MPI");
   for (const auto& [key, row] : rows) {
     std::string name = key.name.empty() ? "(no name)" : key.name;
     if (row.communicators > 1) name += " x" + std::to_string(row.communicators);
-    std::fprintf(stderr, "%-20s %5d %-22s %10" PRIu64 " %10.3f %10.3f %10" PRIu64 " %10.3f  %s\n", name.c_str(), key.ranks,
-                 operation_of(key).c_str(), row.sums.served, static_cast<double>(row.served_ns) * 1e-9, row.gain_ns * 1e-9, row.sums.native,
-                 static_cast<double>(row.native_ns) * 1e-9, row.reason.c_str());
+    std::fprintf(stderr, "%-20s %5d %-22s %10" PRIu64 " %10.3f %10.3f %10" PRIu64 " %10.3f  %s\n", name.c_str(),
+                 key.ranks, operation_of(key).c_str(), row.sums.served, static_cast<double>(row.served_ns) * 1e-9,
+                 row.gain_ns * 1e-9, row.sums.native, static_cast<double>(row.native_ns) * 1e-9, row.reason.c_str());
   }
 }
 
@@ -269,7 +270,11 @@ void add_to_report(const Communicator& ended) {
       const Tally& sums = ended.tallies[kind][form];
       const Key key{name, ended.ranks, kind, form};
       if (ended.rank == 0 && sums.served + sums.native > 0)
-        rows[key] = {1, sums, ns_of(sums.served_ticks), ns_of(sums.native_ticks), gain_ns(ended, kind, form),
+        rows[key] = {1,
+                     sums,
+                     ns_of(sums.served_ticks),
+                     ns_of(sums.native_ticks),
+                     gain_ns(ended, kind, form),
                      sums.reason != nullptr ? sums.reason : ""};
       else if (sums.differed > 0)  // what this rank received; the calls are rank 0's
         rows[key].sums.differed = sums.differed;

@@ -35,8 +35,8 @@ double median_of(std::span<const Times> rounds, const Value& value) {
 }  // namespace
 
 Trial::Trial(std::uint64_t bytes) noexcept
-    : calls_per_block_(std::clamp<std::uint64_t>(kBytesPerBlock / std::max<std::uint64_t>(bytes, 1), 1,
-                                                 kCallsPerBlock)) {}
+    : calls_per_block_(
+          std::clamp<std::uint64_t>(kBytesPerBlock / std::max<std::uint64_t>(bytes, 1), 1, kCallsPerBlock)) {}
 
 Server Trial::turn() const noexcept {
   if (is_over_) return server_;

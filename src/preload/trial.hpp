@@ -1,4 +1,5 @@
-// Penstock and MPI serve the first calls of an operation in turns, and the faster one serves the others. Apart from MPI.
+// Penstock and MPI serve the first calls of an operation in turns, and the faster one serves the others. Apart from
+// MPI.
 #pragma once
 
 #include <array>

@@ -21,9 +21,7 @@ def row(done: Done, operation: str) -> dict[str, object]:
 @pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
 def test_the_faster_one_serves(abi: str, ranks: int, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    done = preloaded(
-        abi, ranks, report, program(abi, "measured"), tool="unequal_speeds", PENSTOCK_PRELOAD_MEASURE="on"
-    )
+    done = preloaded(abi, ranks, report, program(abi, "measured"), tool="unequal_speeds", PENSTOCK_PRELOAD_MEASURE="on")
     assert done.status == 0, done.err
     assert "measured: ok" in done.out
     # One call each, and two rounds of 33 that agree; the first block of the next round is MPI's.

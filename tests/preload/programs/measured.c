@@ -1,4 +1,5 @@
-/* Many calls of few operations, so that it is found out who serves them faster. The roots change, and ranks come late. */
+/* Many calls of few operations, so that it is found out who serves them faster. The roots change, and ranks come late.
+ */
 #include <unistd.h>
 
 #include "check.h"

@@ -31,9 +31,7 @@ struct Game {
       case Trial::End::block:
         if (std::exchange(has_pending, false)) trial.judge(pending);
         break;
-      case Trial::End::round:
-        has_pending = true;
-        pending = trial.times();
+      case Trial::End::round: has_pending = true; pending = trial.times();
     }
   }
   void calls(std::uint64_t count, const Cost& cost) {
@@ -58,9 +56,10 @@ TEST(Trial, BeginsWithOneCallEachAndGoesOnInBlocks) {
 }
 
 TEST(Trial, TheFasterServesTheOthers) {
-  for (const auto& [penstock, mpi, winner] :
-       {std::tuple{1.0, 2.0, Server::penstock}, {2.0, 1.0, Server::mpi}, {1.1, 1.0, Server::mpi},
-        {1.0, 1.1, Server::penstock}}) {
+  for (const auto& [penstock, mpi, winner] : {std::tuple{1.0, 2.0, Server::penstock},
+                                              {2.0, 1.0, Server::mpi},
+                                              {1.1, 1.0, Server::mpi},
+                                              {1.0, 1.1, Server::penstock}}) {
     Game game(8);
     game.calls(1000, constant(penstock, mpi));
     EXPECT_TRUE(game.trial.is_over());
@@ -99,7 +98,9 @@ TEST(Trial, AnMpiThatIsFarSlowerIsNotTriedAgain) {
 
 TEST(Trial, ASlowFirstCallDoesNotDecide) {
   Game game(8);
-  game.calls(1000, [](Server server, std::uint64_t call) { return server == Server::mpi ? 1 : call == 0 ? 1000 : 0.9; });
+  game.calls(1000, [](Server server, std::uint64_t call) {
+    return server == Server::mpi ? 1 : call == 0 ? 1000 : 0.9;
+  });
   EXPECT_EQ(game.trial.turn(), Server::penstock);
 }
 
@@ -126,7 +127,8 @@ TEST(Trial, WaitingInTheFirstCallOfABlockDoesNotCount) {
 }
 
 TEST(Trial, LongCallsHaveShortRounds) {
-  const std::map<std::uint64_t, std::uint64_t> calls_to_decide{{8, 1 + 6 * 33}, {256 << 10, 1 + 6 * 4}, {4 << 20, 1 + 6}};
+  const std::map<std::uint64_t, std::uint64_t> calls_to_decide{
+      {8, 1 + 6 * 33}, {256 << 10, 1 + 6 * 4}, {4 << 20, 1 + 6}};
   for (const auto& [bytes, calls] : calls_to_decide) {
     Game game(bytes);
     game.calls(1000, constant(1.1, 1));
