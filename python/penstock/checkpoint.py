@@ -20,6 +20,7 @@ from penstock.checkpoint_tree import (
     ArrayInfo,
     Comparison,
     Restorer,
+    Shares,
     bits_of,
     check_types,
     encode,
@@ -292,7 +293,8 @@ class Checkpointer:
             field with ``metadata={"pytree_node": False}`` that cannot be saved is left out. Leaves:
 
             - :class:`penstock.DistArray`: every rank passes its part;
-            - arrays (NumPy, DLPack), equal on all ranks: rank 0's is saved;
+            - arrays (NumPy, DLPack), equal on all ranks: each rank saves a share of each, or of their number if they are
+              small;
             - numbers, strings, bytes, booleans and None: rank 0's is saved.
         dataset : optional
             An object with ``state_dict()`` and ``load_state_dict()``, such as a :class:`penstock.Dataset`; or a state, such as
@@ -313,7 +315,8 @@ class Checkpointer:
             raise Error(f"step is {step}; expected a number from 0 on")
         arrays: list[Saved] = []
         try:
-            content: dict[str, Any] = {"tree": encode(tree, "", arrays, self._rank)}
+            shares = Shares(self._rank, 1 if self._comm is None else self._comm.Get_size())
+            content: dict[str, Any] = {"tree": encode(tree, "", arrays, shares)}
             if dataset is not None:
                 state = dataset if isinstance(dataset, dict) else dataset.state_dict()
                 if isinstance(state, dict) and state.get("ranks", 1) != 1:
@@ -321,7 +324,7 @@ class Checkpointer:
                         "the dataset has another state on each rank; pass dataset=data.merge_states(comm.allgather("
                         "data.state_dict()))"
                     )
-                content["dataset"] = encode(state, "dataset:", arrays, self._rank)
+                content["dataset"] = encode(state, "dataset:", arrays, shares)
             metadata = json.dumps(content, allow_nan=False)
             numbers = _finite(metrics)
         except Exception as error:

@@ -8,6 +8,7 @@
 
 #include "checkpoint/gather.hpp"
 #include "checkpoint/object.hpp"
+#include "checkpoint/shared_reads.hpp"
 #include "penstock/trace.hpp"
 #include "store/in_parallel.hpp"
 
@@ -18,6 +19,9 @@ namespace {
 constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 constexpr std::uint64_t kReadBytes = std::uint64_t{8} << 20;  ///< of one request
 constexpr std::size_t kReadsInFlight = 4;
+constexpr std::uint64_t kMostToldOfARank = 20;
+/// What the ranks exchange at most to find out what several need. Beyond that each reads for itself.
+constexpr std::uint64_t kNeedsBytes = std::uint64_t{64} << 20;
 
 /// Whether an error is damage, for which another checkpoint can be read; an invalid argument is not.
 bool is_damage(ErrorCode code) {
@@ -189,9 +193,12 @@ class Restoration {
     });
     std::optional<Error> unread;
     if (in_slow[0] == 0) unread = read_from_others(*manifest, pieces);
+    ObjectReaders readers(places(tiers_), *manifest, [&](const std::string& text) { repairs.push_back(text); });
+    const std::vector<std::vector<std::uint64_t>> needed = read_once(readers, *manifest, pieces, what);
+    repairs = told_by_all(repairs);
     const Poll<Done> read = poll(peers_, what, [&] {
       if (unread) throw *unread;
-      read_pieces(*manifest, pieces, repairs);
+      read_pieces(readers, *manifest, pieces, needed);
       return Done{};
     });
     if (const std::optional<std::string> damage = damage_of(read, what)) {
@@ -315,15 +322,67 @@ class Restoration {
     return arrays;
   }
 
-  void read_pieces(const Manifest& manifest, std::vector<std::vector<Piece>>& pieces,
-                   std::vector<std::string>& repairs) const {
+  /// Reads once what several ranks need. Returns the chunks, by object, that this rank still has to read. Collective.
+  std::vector<std::vector<std::uint64_t>> read_once(ObjectReaders& readers, const Manifest& manifest,
+                                                    std::vector<std::vector<Piece>>& pieces, const std::string& what) {
+    const std::uint64_t most = chunks_at_once(manifest.chunk_bytes);
+    std::vector<std::vector<std::uint64_t>> needed(pieces.size());
+    std::vector<ObjectChunks> ranges;
+    const std::vector<std::uint64_t> counts = agree(peers_, what, [&] {
+      for (std::size_t object = 0; object < pieces.size(); ++object) {
+        sort_pieces(pieces[object]);
+        needed[object] = needed_chunks(pieces[object], manifest.chunk_bytes);
+        std::vector<ChunkRange> of_object;
+        for (const std::uint64_t chunk : needed[object])
+          add_chunk(of_object, chunk, manifest.objects[object].data_bytes);
+        for (const ChunkRange& range : of_object) ranges.push_back({object, range});
+      }
+      return std::uint64_t{ranges.size()};
+    });
+    const std::uint64_t longest = *std::max_element(counts.begin(), counts.end());
+    const auto ranks = static_cast<std::uint64_t>(peers_.size());
+    if (ranks == 1 || longest * ranks * sizeof(ObjectChunks) > kNeedsBytes) return needed;
+    const std::vector<std::vector<ObjectChunks>> needs = gather(peers_, ranges);
+    std::vector<std::vector<std::uint8_t>> at_hand;
+    if (tiers_.fast && pieces.size() * ranks <= kNeedsBytes) at_hand = gather(peers_, held_here(manifest));
+    read_shared(peers_, plan_shared_reads(needs, at_hand, most), readers, manifest, pieces, needed);
+    return needed;
+  }
+
+  /// The texts of all ranks: what one rank has read from another tier, others have got from it. Collective.
+  std::vector<std::string> told_by_all(const std::vector<std::string>& mine) {
+    std::vector<std::string> all;
+    const std::vector<std::uint64_t> counts = agree(peers_, "restore", [&] { return std::uint64_t{mine.size()}; });
+    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+      for (std::uint64_t i = 0; i < std::min<std::uint64_t>(counts[rank], kMostToldOfARank); ++i) {
+        const bool own = static_cast<std::size_t>(peers_.rank()) == rank;
+        all.push_back(broadcast_text(peers_, own ? mine[i] : std::string(), static_cast<int>(rank)));
+      }
+    }
+    return all;
+  }
+
+  static std::uint64_t chunks_at_once(std::uint64_t chunk_bytes) {
+    return std::max<std::uint64_t>(1, kReadBytes / chunk_bytes);
+  }
+
+  /// By object: 1 if this rank's burst buffer has it.
+  std::vector<std::uint8_t> held_here(const Manifest& manifest) const {
+    std::vector<std::uint8_t> held(manifest.objects.size());
+    if (const auto found = here_.find(manifest.version); found != here_.end()) {
+      for (const int rank : found->second.ranks) {
+        if (static_cast<std::size_t>(rank) < held.size()) held[static_cast<std::size_t>(rank)] = 1;
+      }
+    }
+    return held;
+  }
+
+  void read_pieces(ObjectReaders& readers, const Manifest& manifest, std::vector<std::vector<Piece>>& pieces,
+                   const std::vector<std::vector<std::uint64_t>>& needed) const {
     // Each rank starts with another object, so that the ranks do not all read the same one.
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const std::size_t r = (static_cast<std::size_t>(peers_.rank()) + i) % pieces.size();
-      if (pieces[r].empty()) continue;
-      ObjectReader reader({places(tiers_), manifest.version, static_cast<int>(r)}, manifest.objects[r],
-                          manifest.chunk_bytes, [&](const std::string& text) { repairs.push_back(text); });
-      read_pieces(reader, pieces[r], manifest.chunk_bytes);
+      if (!needed[r].empty()) read_pieces(readers.of(r), pieces[r], needed[r], manifest.chunk_bytes);
       pieces[r] = {};
     }
   }
@@ -335,12 +394,9 @@ class Restoration {
       std::uint8_t has = 0;
       std::uint8_t needs = 0;
     };
+    const std::vector<std::uint8_t> held = held_here(manifest);
     std::vector<Row> mine(pieces.size());
-    if (const auto found = here_.find(manifest.version); found != here_.end()) {
-      for (const int rank : found->second.ranks) {
-        if (static_cast<std::size_t>(rank) < mine.size()) mine[static_cast<std::size_t>(rank)].has = 1;
-      }
-    }
+    for (std::size_t r = 0; r < pieces.size(); ++r) mine[r].has = held[r];
     for (std::size_t r = 0; r < pieces.size(); ++r) mine[r].needs = !pieces[r].empty() && mine[r].has == 0 ? 1 : 0;
     const std::vector<std::vector<Row>> rows = gather(peers_, mine);
     std::optional<Error> unread;
@@ -361,7 +417,7 @@ class Restoration {
                                         const std::vector<int>& holders, std::vector<Piece>& pieces, bool is_needed) {
     const ObjectInfo& info = manifest.objects[saved_rank];
     const std::uint64_t chunks = chunks_of(info.data_bytes, manifest.chunk_bytes);
-    const std::uint64_t most = std::max<std::uint64_t>(1, kReadBytes / manifest.chunk_bytes);
+    const std::uint64_t most = chunks_at_once(manifest.chunk_bytes);
     std::vector<std::byte> buffer;
     std::optional<ObjectReader> reader;
     std::size_t holder = 0;
@@ -401,11 +457,10 @@ class Restoration {
 
   /// Several threads read, verify and copy, each a range of chunks: so requests are in flight while others are
   /// verified.
-  static void read_pieces(ObjectReader& reader, std::vector<Piece>& pieces, std::uint64_t chunk_bytes) {
-    sort_pieces(pieces);
-    const std::uint64_t most = std::max<std::uint64_t>(1, kReadBytes / chunk_bytes);
+  static void read_pieces(ObjectReader& reader, const std::vector<Piece>& pieces,
+                          const std::vector<std::uint64_t>& chunks, std::uint64_t chunk_bytes) {
     std::vector<ChunkRange> ranges;
-    for (const std::uint64_t chunk : needed_chunks(pieces, chunk_bytes)) add_chunk(ranges, chunk, most);
+    for (const std::uint64_t chunk : chunks) add_chunk(ranges, chunk, chunks_at_once(chunk_bytes));
     const std::size_t readers = chunk_bytes > kReadBytes ? 1 : kReadsInFlight;
     std::vector<std::vector<std::byte>> buffers(readers);
     store::in_parallel(ranges.size(), readers, [&](std::size_t i, std::size_t thread) {
