@@ -61,8 +61,8 @@ Side side(const void* buffer, const Count* counts, const Displacement* displacem
 }
 
 struct Call {
-  CollectiveKind kind;
-  MPI_Comm comm;
+  CollectiveKind kind = CollectiveKind::barrier;
+  MPI_Comm comm = MPI_COMM_NULL;
   Side send{};
   Side receive{};
   MPI_Op op = MPI_OP_NULL;

@@ -1,12 +1,10 @@
 // The trials of a communicator: which of its calls are measured, and the ranks' agreement on the times.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "penstock/comm.hpp"
+#include "preload/by_length.hpp"
 #include "preload/call.hpp"
 #include "preload/clock.hpp"
 #include "preload/trial.hpp"
@@ -48,6 +46,13 @@ class Contest {
   std::uint64_t served_since_ = 0;
 };
 
+/// Whether a reduction gives the same bits whoever serves it, in any order of the summands. True for other operations.
+/// (Of zeros with two signs, and of values that are no numbers, MPI itself does not say which it gives.)
+bool is_exact(const Call& call, int ranks);
+
+/// The allreduce of Times in place.
+Collective sum_over_ranks();
+
 class Contests {
  public:
   /// That of a blocking call; nullptr if Penstock serves it without one. Equal on all ranks for correct calls.
@@ -55,9 +60,7 @@ class Contests {
   double gain_ticks(CollectiveKind kind, int ranks) const noexcept;
 
  private:
-  static constexpr std::size_t kLengths = 65;  ///< one for each number of binary digits
-  using OfKind = std::array<std::unique_ptr<Contest>, kLengths>;
-  std::array<std::unique_ptr<OfKind>, kCollectiveKinds> all_{};
+  ByLength<Contest> all_{};
 };
 
 }  // namespace penstock::preload

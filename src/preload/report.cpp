@@ -98,8 +98,8 @@ std::uint64_t ns_of(std::uint64_t ticks) {
 }
 
 double gain_ns(const Communicator& on, std::size_t kind, std::size_t form) {
-  if (on.contests == nullptr || static_cast<Form>(form) != Form::blocking) return 0;
-  return on.contests->gain_ticks(static_cast<CollectiveKind>(kind), on.ranks) * ns_per_tick();
+  if (on.measured == nullptr || static_cast<Form>(form) != Form::blocking) return 0;
+  return on.measured->blocking.gain_ticks(static_cast<CollectiveKind>(kind), on.ranks) * ns_per_tick();
 }
 
 std::string operation_of(const Key& key) {

@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 BUILD = Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build/release"))
 #: ABI → the MPI of build/mpi that has it.
 MPIS = {"mpich": "mpich", "abi": "mpich", "openmpi": "openmpi"}
+#: ABIs whose MPI calls a hook while it makes progress.
+HOOKED = ("mpich", "openmpi")
 ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
 
 
