@@ -1,10 +1,12 @@
 // Stores of earlier versions stay readable. The disabled test at the end wrote tests/data/store-v<n> when format n was
-// new (2: shorter indexes). A changed format gets a new number and a new folder, and older formats stay readable.
+// new (2: shorter indexes, 3: large indexes in parts). A changed format gets a new number and a new folder, and older
+// formats stay readable.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "penstock/store.hpp"
+#include "store/blob_state.hpp"
 #include "unit/store/outcomes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
@@ -69,6 +71,55 @@ TEST_P(StoreFormat, IsReadAndWrittenOn) {
 
 INSTANTIATE_TEST_SUITE_P(All, StoreFormat, testing::Values("store-v1", "store-v2"),
                          [](const auto& store) { return std::string(store.param + 6); });
+
+constexpr std::size_t kParts = 18'000;
+
+/// The content of version `version` of "parts": many regions that do not join, then one small write per version.
+std::vector<std::byte> parts_at(std::uint64_t version) {
+  std::vector<std::byte> data(kParts * 5);
+  for (std::size_t i = 0; i < kParts; ++i) {
+    std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(i * 5), 3, static_cast<std::byte>(i));
+  }
+  for (std::uint64_t v = 2; v <= version; ++v) {
+    const auto small = pattern(100, static_cast<int>(v));
+    std::copy(small.begin(), small.end(), data.begin() + static_cast<std::ptrdiff_t>(v * 11'111));
+  }
+  return data;
+}
+
+TEST(StoreFormat3, IsReadInPartsAndWrittenOn) {
+  const TemporaryDirectory directory;
+  fs::copy(golden("store-v3"), directory.path() + "/store", fs::copy_options::recursive);
+  Store store(directory.url(), {.create = false});
+  const CheckReport report = store.check();
+  EXPECT_TRUE(report.problems.empty()) << report.problems.front();
+  const auto backend = store::open_backend(directory.url());
+  const auto cold = store::BlobState::open(backend, "parts");
+  EXPECT_TRUE(cold->readable_at(4).map->is_partial());
+  EXPECT_EQ(store.list().front().first_version, 3u);
+  for (std::uint64_t version = 3; version <= 5; ++version) {
+    EXPECT_EQ(whole(store.open("parts").snapshot(version)), parts_at(version)) << version;
+  }
+  Blob parts = store.open("parts");
+  EXPECT_EQ(parts.write({}), 6u);
+  store.gc({.keep_last = 1, .lease = std::chrono::seconds(0)});
+  EXPECT_EQ(whole(store.open("parts").snapshot()), parts_at(5));
+}
+
+TEST(StoreFormat3, DISABLED_WriteStore) {
+  Store store("file://" + golden("store-v3").string());
+  Blob parts = store.create("parts", {.size_bytes = kParts * 5});
+  const std::vector<std::byte> first = parts_at(1);
+  std::vector<WriteRegion> regions;
+  for (std::size_t i = 0; i < kParts; ++i) regions.push_back({i * 5, ConstBytes(first).subspan(i * 5, 3)});
+  parts.write(regions);
+  for (std::uint64_t version = 2; version <= 5; ++version) {
+    const auto small = pattern(100, static_cast<int>(version));
+    const WriteRegion region{version * 11'111, small};
+    parts.write(std::span(&region, 1));
+  }
+  store.gc({.keep_last = 3});
+}
 
 TEST(StoreFormatOfNow, DISABLED_WriteStore) {
   const fs::path folder = golden("store-v2");
