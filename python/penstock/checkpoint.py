@@ -30,6 +30,7 @@ from penstock.checkpoint_tree import (
     register_node,
     summary,
 )
+from penstock.communicator import Communicator
 from penstock.error import Error
 from penstock.layout import DistArray, Layout
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import signal
 
     from penstock.checkpoint_tree import Saved
+    from penstock.comm import Comm
 
 __all__ = ["ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"]
 
@@ -127,7 +129,7 @@ class Checkpointer:
         With ``keep``: checkpoints saved less than so many seconds before the newest stay, too. The clock at each save counts,
         which the checkpoint holds. If it was wrong or has gone back, more may stay; what the other rules keep is never
         removed.
-    comm : penstock.Comm or mpi4py.MPI.Intracomm, optional
+    comm : penstock.Comm, penstock.Communicator or mpi4py.MPI.Intracomm, optional
         The ranks that save and restore together; it is duplicated. Default: mpi4py's COMM_WORLD if mpi4py.MPI is imported
         and has more than one rank, else this process alone.
     chunk_bytes : int
@@ -213,8 +215,8 @@ class Checkpointer:
             "" if burst_buffer is None else f" and {burst_buffer}"
         )
         self._comm = _penstock_comm(comm)
-        self._rank = 0 if self._comm is None else self._comm.Get_rank()
-        core = None if self._comm is None else self._comm._open()
+        core = _core_of(self._comm)
+        self._rank, self._ranks = (0, 1) if core is None else (core.rank, core.size)
         self._schedule = Schedule(save_on_signal, mtbf_s, save_every)
         self._native = self._opened(
             url,
@@ -315,7 +317,7 @@ class Checkpointer:
             raise Error(f"step is {step}; expected a number from 0 on")
         arrays: list[Saved] = []
         try:
-            shares = Shares(self._rank, 1 if self._comm is None else self._comm.Get_size())
+            shares = Shares(self._rank, self._ranks)
             content: dict[str, Any] = {"tree": encode(tree, "", arrays, shares)}
             if dataset is not None:
                 state = dataset if isinstance(dataset, dict) else dataset.state_dict()
@@ -584,4 +586,10 @@ def _penstock_comm(comm: Any) -> Any:
         comm = MPI.COMM_WORLD
     from penstock.comm import Comm
 
-    return comm if isinstance(comm, Comm) else Comm(comm)
+    return comm if isinstance(comm, (Comm, Communicator)) else Comm(comm)
+
+
+def _core_of(comm: Comm | Communicator | None) -> _penstock.Comm | None:
+    if comm is None:
+        return None
+    return comm._opened if isinstance(comm, Communicator) else comm._open()

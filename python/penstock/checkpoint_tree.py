@@ -16,7 +16,7 @@ import itertools
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from penstock.error import Error
 from penstock.layout import DistArray, Layout
 
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Literal
 
     from numpy.typing import NDArray
@@ -140,6 +141,16 @@ class Shares:
         self.rank = rank
         self._loads_bytes = [0] * ranks
 
+    @property
+    def ranks(self) -> int:
+        return len(self._loads_bytes)
+
+    def give(self, holders: Sequence[int], size_bytes: int) -> int:
+        """Of the ranks that hold something, the one that saves it."""
+        owner = min(holders, key=self._loads_bytes.__getitem__)
+        self._loads_bytes[owner] += size_bytes
+        return owner
+
     def take(self, array: NDArray[Any]) -> tuple[_penstock.Layout, NDArray[Any] | None]:
         """The layout in which all ranks save an array, and this rank's part: elements that follow each other."""
         ranks = len(self._loads_bytes)
@@ -190,6 +201,17 @@ def encode(node: Any, path: str, arrays: list[Saved], shares: Shares) -> Any:
     return {kind: [*_type_name(cls), items]}
 
 
+def _jax_leaves(node: Any) -> ModuleType | None:
+    """What knows this leaf, if it is one of JAX."""
+    jax = sys.modules.get("jax")
+    kinds = () if jax is None else (getattr(jax, "Array", ()), getattr(jax, "ShapeDtypeStruct", ()))
+    if not isinstance(node, kinds):
+        return None
+    import penstock.jax.checkpoint
+
+    return penstock.jax.checkpoint
+
+
 def _encode_leaf(node: Any, path: str, arrays: list[Saved], shares: Shares) -> Any:
     if node is None or isinstance(node, (bool, str)):
         return node
@@ -203,6 +225,8 @@ def _encode_leaf(node: Any, path: str, arrays: list[Saved], shares: Shares) -> A
         return {"complex": [repr(node.real), repr(node.imag)]}
     if isinstance(node, (bytes, bytearray)):
         return {"bytes": bytes(node).hex()}
+    if (leaves_of_jax := _jax_leaves(node)) is not None:
+        node = leaves_of_jax.saved(node, path or "tree", shares)
     if isinstance(node, DistArray):
         if node.rank != shares.rank and node.layout.local_size(shares.rank) != node.local.size:
             raise Error(f"'{path}' is the part of rank {node.rank}, saved by rank {shares.rank}")
@@ -511,14 +535,21 @@ class Comparison:
             return
         name, described, shape = array
         shape = self._shapes[name] if shape is None else shape
-        layout = like if isinstance(like, Layout) else like.layout if isinstance(like, DistArray) else None
-        wanted_shape = tuple((like if layout is None else layout).shape)
+        layout = _layout_of(like)
+        wanted_shape = tuple(like.shape)
         wanted_type = None if isinstance(like, Layout) else _type_of(like)
         if wanted_shape != tuple(shape) or wanted_type not in (None, _dtype_name(described)):
             saved = f"an array of {_dtype_name(described)} {list(shape)}"
             self._differ(path, saved, _like_text(like))
         elif layout is not None:
             self.layouts[name] = layout
+
+
+def _layout_of(like: Any) -> Layout | None:
+    if isinstance(like, (Layout, DistArray)):
+        return like if isinstance(like, Layout) else like.layout
+    leaves_of_jax = _jax_leaves(like)
+    return None if leaves_of_jax is None else leaves_of_jax.layout(like)
 
 
 def _compatible(saved: _Encoded, wanted: _Node) -> bool:
@@ -562,7 +593,9 @@ class Restorer:
                 return like
             left = _left_out(node)
             if left is None:
-                return self.leaf(node)
+                value = self.leaf(node)
+                leaves_of_jax = None if like is _ANYTHING else _jax_leaves(like)
+                return value if leaves_of_jax is None else leaves_of_jax.made(like, value)
             if like is _ANYTHING:
                 raise Error(f"'{path}', a {left}, was not saved; pass like= with a tree that has it")
             return like
