@@ -56,6 +56,17 @@ struct SampleLimits {
   std::chrono::milliseconds time{0};
 };
 
+/// What an iterator may use of its process's share of the node.
+struct Budget {
+  /// Threads that read and decode samples and run functions on them. 0: as many as the stages ask for; else the option
+  /// io_threads; else one for each core that this process may use and to which no other rank of the node and no
+  /// progress thread is bound, at least one.
+  int cpus = 0;
+  /// Memory of samples and batches, from the first byte read to the delivery of the batch; 0: no limit but that of
+  /// prefetch(). One batch, and one sample, may be larger: they are then made alone. Caches have bounds of their own.
+  std::uint64_t ram_bytes = 0;
+};
+
 struct IgnoreOptions {
   /// Maximum number of ignored samples on this rank, in one iterator and those whose states it continues. -1: no limit.
   std::int64_t max = -1;
@@ -136,7 +147,7 @@ struct DecodeOptions {
   std::vector<std::uint64_t> shape;
   /// Images: uint8, or float16 or float32 in [0, 1]. Raw bytes: any.
   DType dtype = DType::uint8;
-  /// Threads for this and all other stages. 0: the option io_threads.
+  /// Threads for this and all other stages. 0: see Budget.
   int threads = 0;
 
   // Images only. All of it is done in one pass from the decoder's pixels to the batch.
@@ -192,6 +203,7 @@ struct DatasetStats {
   double collate_s = 0;  ///< threads collated samples into batches
   double elapsed_s = 0;  ///< since the iterator was made
   std::uint64_t threads = 0;
+  std::uint64_t held_bytes = 0;  ///< largest memory of samples and batches so far, of those that were not delivered
   std::uint64_t read_bytes = 0;
   std::uint64_t samples = 0;  ///< delivered
   std::uint64_t batches = 0;  ///< delivered
@@ -296,6 +308,8 @@ class PENSTOCK_API Dataset {
   Dataset ignore_errors(const IgnoreOptions& options = {}) const;
   /// Applies to every sample, wherever this stage stands in the chain.
   Dataset limits(const SampleLimits& limits) const;
+  /// Applies to the whole chain, wherever this stage stands in it.
+  Dataset budget(const Budget& budget) const;
   /// Required if the source or a map function returns objects.
   Dataset objects(ObjectCalls calls) const;
 

@@ -532,7 +532,7 @@ void bind_dataset(nb::module_& module) {
            [](const PythonIterator& self) {
              const DatasetStats s = self.ask([](const DatasetIterator& it) { return it.stats(); });
              return std::make_tuple(s.wait_s, s.read_s, s.decode_s, s.map_s, s.collate_s, s.elapsed_s, s.threads,
-                                    s.read_bytes, s.samples, s.batches, s.skipped);
+                                    s.read_bytes, s.samples, s.batches, s.skipped, s.held_bytes);
            })
       .def(
           "skipped",
@@ -627,6 +627,12 @@ void bind_dataset(nb::module_& module) {
             return self.limits({bytes, pixels, std::chrono::milliseconds(milliseconds)});
           },
           nb::arg("bytes"), nb::arg("pixels"), nb::arg("milliseconds"))
+      .def(
+          "budget",
+          [](const Dataset& self, int cpus, std::uint64_t ram_bytes) {
+            return self.budget({cpus, ram_bytes});
+          },
+          nb::arg("cpus"), nb::arg("ram_bytes"))
       .def(
           "objects",
           [](const Dataset& self, nb::callable collate, nb::callable copy, nb::callable size, nb::callable interrupt,

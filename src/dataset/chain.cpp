@@ -58,6 +58,7 @@ Several together(const std::vector<const Chain*>& parts, const std::string& stag
   }
   several.chain->calls = parts.front()->calls;
   several.chain->limits = parts.front()->limits;
+  several.chain->budget = parts.front()->budget;
   several.chain->source = dataset::concatenated(std::move(sources));
   return several;
 }
@@ -241,6 +242,13 @@ Dataset Dataset::limits(const SampleLimits& limits) const {
            " ms; expected at least 1 byte, 1 pixel and 0 ms");
   auto chain = copy(*chain_);
   chain->limits = limits;
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::budget(const Budget& budget) const {
+  check_threads(budget.cpus, "the CPUs of budget()");
+  auto chain = copy(*chain_);
+  chain->budget = budget;
   return Dataset(std::move(chain));
 }
 

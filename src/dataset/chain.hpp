@@ -34,6 +34,7 @@ struct Chain {
   std::optional<std::size_t> ignored_stages;
   IgnoreOptions ignore;
   SampleLimits limits;
+  Budget budget;
   ObjectCalls calls;
   std::optional<Sharding> sharding;  ///< set by the first of batch() and shard()
   bool batched = false;

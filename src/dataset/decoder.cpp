@@ -13,6 +13,7 @@ namespace penstock::dataset {
 
 Bytes Destination::place(const SampleForm& form) {
   if (growing_ != nullptr) {
+    if (before_allocation_) before_allocation_(form.size_bytes());
     growing_->resize(form.size_bytes());
     form_ = form;
     return *growing_;
@@ -44,7 +45,7 @@ const DecoderRow& decoder_from_name(std::string_view name) {
 void check(const DecodeOptions& options) {
   if (options.threads < 0 || options.threads > 1024)
     throw Error(ErrorCode::invalid_argument, "cannot decode with " + std::to_string(options.threads) +
-                                                 " threads; expected 1 to 1024, or 0 for the option io_threads");
+                                                 " threads; expected 1 to 1024, or 0 for the default");
   // "auto" is for images: any bytes could be raw samples, so that decoder must be named.
   if (options.format == "auto")
     decoders().front().check(options);

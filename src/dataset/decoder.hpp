@@ -1,8 +1,11 @@
 // From the bytes of a file to an array.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "penstock/dataset.hpp"
@@ -14,7 +17,9 @@ namespace penstock::dataset {
 class Destination {
  public:
   Destination(Bytes fixed, const SampleForm& form) : fixed_(fixed), form_(form) {}
-  explicit Destination(std::vector<std::byte>& growing) : growing_(&growing) {}
+  /// `before_allocation` as in ReadLimits.
+  explicit Destination(std::vector<std::byte>& growing, std::function<void(std::uint64_t)> before_allocation = {})
+      : growing_(&growing), before_allocation_(std::move(before_allocation)) {}
 
   /// Memory for a result of this form, uninitialised. Throws Error(corrupt) if that is not what fits.
   Bytes place(const SampleForm& form);
@@ -23,6 +28,7 @@ class Destination {
  private:
   Bytes fixed_;
   std::vector<std::byte>* growing_ = nullptr;
+  std::function<void(std::uint64_t)> before_allocation_;
   SampleForm form_;
 };
 

@@ -258,9 +258,9 @@ class IndexSource : public Source {
   std::uint64_t size() const override { return index_->size(); }
   std::int64_t label(std::uint64_t index) const override { return index_->label(index); }
   std::string name(std::uint64_t index) const override { return index_->at(index).path; }
-  ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer) const override {
+  ConstBytes read(std::uint64_t index, const ReadLimits& limits, std::vector<std::byte>& buffer) const override {
     const IndexedSample sample = index_->at(index);
-    return read_file(sample.path, max_bytes, buffer, FilePart{sample.begin, sample.size_bytes});
+    return read_file(sample.path, limits, buffer, FilePart{sample.begin, sample.size_bytes});
   }
   std::string digest() const override { return index_->digest(); }
 

@@ -43,9 +43,12 @@ constexpr std::uint64_t kReplacements = 16;
 // Batches are delivered out of order only until the state has this many entries, so that it stays small.
 constexpr std::size_t kGivenMax = 1024;
 
-std::size_t thread_count(const Chain& chain) {
-  if (chain.threads > 0) return static_cast<std::size_t>(chain.threads);
-  return static_cast<std::size_t>(std::clamp<std::int64_t>(options().io_threads, 1, 1024));
+std::size_t thread_count(const Chain& chain, const engine::SpareCores& cores) {
+  constexpr std::int64_t kMost = 1024;
+  std::int64_t count = cores.count;
+  for (const std::int64_t asked : {options().io_threads, std::int64_t{chain.threads}, std::int64_t{chain.budget.cpus}})
+    if (asked > 0) count = asked;
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(count, 1, kMost));
 }
 
 }  // namespace
@@ -54,7 +57,9 @@ std::shared_ptr<Pipeline> Pipeline::start(std::shared_ptr<const Chain> chain, co
   auto pipeline = std::make_shared<Pipeline>(std::move(chain), from);
   {
     const std::lock_guard lock(pipeline->mutex_);
-    const std::size_t count = thread_count(*pipeline->chain_);
+    const std::size_t count = thread_count(*pipeline->chain_, pipeline->cores_);
+    // Buffers that a thread keeps are part of the budget: three, of an eighth at most together.
+    pipeline->memory_.scratch_bytes = pipeline->chain_->budget.ram_bytes / (24 * count);
     try {
       for (std::size_t i = 0; i < count; ++i) pipeline->start_thread();
     } catch (const std::system_error& error) {
@@ -70,13 +75,19 @@ std::shared_ptr<Pipeline> Pipeline::start(std::shared_ptr<const Chain> chain, co
 Pipeline::Pipeline(std::shared_ptr<const Chain> chain, const DatasetState& from)
     : chain_(std::move(chain)),
       fixed_form_(chain_->fixed_form()),
-      slots_(std::make_shared<SlotPool>(static_cast<std::size_t>(chain_->prefetch) + 2)),
+      slots_(std::make_shared<SlotPool>(chain_->budget.ram_bytes > 0 ? 1
+                                                                     : static_cast<std::size_t>(chain_->prefetch) + 2)),
+      cores_(comm::spare_cores()),
       opening_{from.epoch, from.position, 0},
       end_epoch_(chain_->repeat == 0 ? ~std::uint64_t{0} : (from.epoch / chain_->repeat + 1) * chain_->repeat),
       from_skipped_(from.skipped),
       from_given_(from.given),
       consumed_(from) {
   if (fixed_form_) last_form_ = *fixed_form_;
+  if (chain_->budget.ram_bytes > 0) {
+    memory_.reserve = [this](Attempt& attempt, std::uint64_t bytes) { reserve(attempt, bytes); };
+    memory_.hold = [this](Attempt& attempt, std::uint64_t bytes, std::uint64_t kept) { hold(attempt, bytes, kept); };
+  }
   for (const Stage& stage : chain_->stages) {
     const auto* map = std::get_if<MapStage>(&stage);
     call_limits_.push_back(
@@ -91,6 +102,7 @@ void Pipeline::start_thread() {
   try {
     self.thread = std::thread([keep = shared_from_this(), &self] {
       pthread_setname_np(pthread_self(), "penstock-loader");
+      comm::confine(pthread_self(), keep->cores_);
       keep->run(self);
     });
   } catch (...) {
@@ -112,6 +124,7 @@ std::vector<std::string> Pipeline::close() {
   stopping_ = true;
   work_ready_.notify_all();
   batch_ready_.notify_all();
+  memory_freed_.notify_all();
   std::vector<std::string> left_behind;
   const bool may_leave = chain_->limits.time.count() > 0 || chain_->calls.interrupt;
   if (may_leave) {
@@ -153,8 +166,56 @@ bool Pipeline::can_open() const {
   if (all_opened_ || failure_) return false;
   if (window_.empty()) return chain_->prefetch > 0 || waiting_;
   const std::uint64_t limit = chain_->prefetch_max_bytes;
-  return window_.size() < static_cast<std::size_t>(chain_->prefetch) &&
-         (limit == 0 || (batch_bytes_ > 0 && window_bytes_ + batch_bytes_ <= limit));
+  if (window_.size() >= static_cast<std::size_t>(chain_->prefetch)) return false;
+  if (limit > 0 && (batch_bytes_ == 0 || window_bytes_ + batch_bytes_ > limit)) return false;
+  const std::uint64_t budget = chain_->budget.ram_bytes;
+  if (budget == 0) return true;
+  // A free slot is counted already.
+  const std::uint64_t more = batch_bytes_ - std::min(batch_bytes_, slots_->free_bytes());
+  return batch_bytes_ > 0 && held_bytes() + more <= budget;
+}
+
+/// Under the lock. Memory of samples and batches that were not delivered.
+std::uint64_t Pipeline::held_bytes() const {
+  std::uint64_t held = window_bytes_ + slots_->free_bytes();
+  for (const auto& work : window_) held += work->sample_bytes;
+  for (const Thread& thread : threads_)
+    if (!thread.attempt.given_up()) held += std::max(thread.scratch_bytes, thread.attempt.held_bytes);
+  return held;
+}
+
+/// Under the lock. The sample that is delivered first may always go on, so that the others are delivered at all.
+bool Pipeline::may_hold(const Attempt& attempt, std::uint64_t bytes) const {
+  if (stopping_ || attempt.given_up()) return true;
+  if (bytes != kUnknownBytes && held_bytes() - attempt.held_bytes + bytes <= chain_->budget.ram_bytes) return true;
+  const auto turn = [](const Attempt& a) { return std::pair(a.work()->number, a.place()); };
+  return std::ranges::none_of(threads_, [&](const Thread& thread) {
+    const Attempt& other = thread.attempt;
+    return &other != &attempt && other.work() && !other.given_up() && turn(other) < turn(attempt);
+  });
+}
+
+void Pipeline::reserve(Attempt& attempt, std::uint64_t bytes) {
+  std::unique_lock lock(mutex_);
+  if (bytes == kUnknownBytes && object_bytes_ > 0) bytes = object_bytes_;
+  if (bytes != kUnknownBytes && bytes <= attempt.held_bytes) return;
+  if (!may_hold(attempt, bytes)) {
+    attempt.begin_wait();
+    memory_freed_.wait(lock, [&] { return may_hold(attempt, bytes); });
+    attempt.end_wait();
+  }
+  if (bytes != kUnknownBytes) attempt.held_bytes = bytes;
+  stats_.held_bytes = std::max(stats_.held_bytes, held_bytes());
+}
+
+void Pipeline::hold(Attempt& attempt, std::uint64_t bytes, std::uint64_t kept) {
+  const std::lock_guard lock(mutex_);
+  if (attempt.given_up()) return;
+  attempt.held_bytes = bytes;
+  attempt.kept_bytes = kept;
+  if (!chain_->source->tells_sizes()) object_bytes_ = std::max(object_bytes_, bytes);
+  stats_.held_bytes = std::max(stats_.held_bytes, held_bytes());
+  memory_freed_.notify_all();
 }
 
 void Pipeline::open() {
@@ -185,6 +246,7 @@ void Pipeline::open() {
   work->dropped = work->given;
   work->done = work->given.size();
   work->after = opening_;
+  work->number = opened_++;
   work->slot = slots_->take();
   Slot& slot = *work->slot;
   slot.ragged = chain_->undecoded() && !chain_->source->gives_objects();
@@ -295,6 +357,8 @@ void Pipeline::complete(Work& work, std::unique_lock<std::mutex>& lock) {
   lock.lock();
   stats_.collate_s += std::chrono::duration<double>(Clock::now() - begin).count();
   window_bytes_ += work.size_bytes - estimate_bytes;
+  work.sample_bytes = 0;
+  memory_freed_.notify_all();
   batch_bytes_ = std::max(batch_bytes_, work.size_bytes);
   work.complete = true;
   batch_ready_.notify_one();
@@ -302,7 +366,7 @@ void Pipeline::complete(Work& work, std::unique_lock<std::mutex>& lock) {
 }
 
 void Pipeline::run(Thread& self) {
-  Worker worker(*chain_, fixed_form_, call_limits_);
+  Worker worker(*chain_, fixed_form_, call_limits_, memory_);
   std::unique_lock lock(mutex_);
   for (;;) {
     bool claimed = false;
@@ -332,6 +396,11 @@ void Pipeline::run(Thread& self) {
     stats_.read_bytes += times.read_bytes;
     if (self.attempt.given_up()) break;  // another thread does its work
     const std::shared_ptr<Work> work = self.attempt.work();
+    if (memory_.hold) {
+      work->sample_bytes += self.attempt.kept_bytes;
+      self.scratch_bytes = worker.scratch_bytes();
+      memory_freed_.notify_all();
+    }
     self.attempt.end();
     if (settle(work, self.attempt.place(), self.attempt.number(), std::move(result))) complete(*work, lock);
   }
@@ -383,6 +452,7 @@ void Pipeline::give_up_overdue(std::unique_lock<std::mutex>& lock) {
     } catch (const std::system_error&) {  // the others go on
     }
     if (settle(one.work, one.place, one.number, {std::move(failure), false})) complete(*one.work, lock);
+    memory_freed_.notify_all();
   }
 }
 
@@ -452,6 +522,10 @@ void Pipeline::finish(Work& work) const {
       std::memcpy(slot.data() + to * sample_bytes, slot.data() + from * sample_bytes, sample_bytes);
   }
   work.collected.clear();
+  if (slot.ragged) {
+    work.size_bytes = 0;
+    for (std::uint64_t i = 0; i < kept.size(); ++i) work.size_bytes += slot.pieces[i].size();
+  }
   if (missing.empty()) return;
   slot.labels.resize(kept.size());
   slot.indices.resize(kept.size());
@@ -524,6 +598,7 @@ std::optional<Batch> Pipeline::next() {
   if (static_cast<std::size_t>(place - window_.begin()) < fully_claimed_) --fully_claimed_;
   window_.erase(place);
   window_bytes_ -= work->size_bytes;
+  memory_freed_.notify_all();
   std::vector<std::string> names;
   if (!work->failures.empty()) {
     // Without the lock: the source may ask the program.

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/spare_cores.hpp"
 #include "dataset/chain.hpp"
 #include "dataset/slot.hpp"
 #include "dataset/worker.hpp"
@@ -52,6 +53,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
     std::thread thread;
     std::uint64_t handle = 0;  ///< its pthread_t
     Attempt attempt;
+    std::uint64_t scratch_bytes = 0;  ///< that it keeps between samples
     bool ended = false;
   };
   struct Retry {
@@ -75,6 +77,10 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   std::deque<std::shared_ptr<Work>>::const_iterator ready() const;
   bool front_ready() const;
   void advance(const Work& work);
+  std::uint64_t held_bytes() const;
+  bool may_hold(const Attempt& attempt, std::uint64_t bytes) const;
+  void reserve(Attempt& attempt, std::uint64_t bytes);
+  void hold(Attempt& attempt, std::uint64_t bytes, std::uint64_t kept);
   void check_failures(const Work& work, const std::vector<std::string>& names);
   void check_process() const;
 
@@ -84,18 +90,23 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   const pid_t process_ = getpid();
   const Clock::time_point begin_ = Clock::now();
   CallLimits call_limits_;
+  const engine::SpareCores cores_;
+  SampleMemory memory_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_ready_;
   std::condition_variable batch_ready_;
   std::condition_variable thread_ended_;
+  std::condition_variable memory_freed_;
   std::deque<std::shared_ptr<Work>> window_;
   std::size_t fully_claimed_ = 0;  ///< of the window's first batches
   std::deque<Retry> retries_;
   std::uint64_t window_bytes_ = 0;
-  std::uint64_t batch_bytes_ = 0;  ///< of the largest batch so far
-  DatasetState opening_;           ///< the next batch to open
-  std::uint64_t end_epoch_;        ///< where it ends
+  std::uint64_t batch_bytes_ = 0;   ///< of the largest batch so far
+  std::uint64_t object_bytes_ = 0;  ///< of the largest sample of unknown size so far
+  std::uint64_t opened_ = 0;        ///< batches
+  DatasetState opening_;            ///< the next batch to open
+  std::uint64_t end_epoch_;         ///< where it ends
   bool all_opened_ = false;
   bool waiting_ = false;
   bool stopping_ = false;

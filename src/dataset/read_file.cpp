@@ -56,7 +56,7 @@ void check_size(std::uint64_t size_bytes, std::uint64_t max_bytes) {
   if (size_bytes > max_bytes) refuse_size(std::to_string(size_bytes), max_bytes);
 }
 
-ConstBytes read_file(const std::string& path, std::uint64_t max_bytes, std::vector<std::byte>& buffer,
+ConstBytes read_file(const std::string& path, const ReadLimits& limits, std::vector<std::byte>& buffer,
                      std::optional<FilePart> part) {
   // O_NONBLOCK: opening a FIFO must not block the thread until somebody writes.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -64,15 +64,19 @@ ConstBytes read_file(const std::string& path, std::uint64_t max_bytes, std::vect
   struct stat info {};
   if (fstat(file.get(), &info) != 0) fail("cannot be examined (fstat)", errno);
   if (!S_ISREG(info.st_mode)) throw Error(ErrorCode::io, "is not a regular file");
+  const auto allocate = [&](std::size_t size) {
+    if (limits.before_allocation) limits.before_allocation(size);
+    grow(buffer, size);
+  };
   const auto file_bytes = static_cast<std::uint64_t>(info.st_size);
   std::size_t filled = 0;
   if (part) {
-    check_size(part->size_bytes, max_bytes);
+    check_size(part->size_bytes, limits.max_bytes);
     if (part->begin > file_bytes || part->size_bytes > file_bytes - part->begin)
       throw Error(ErrorCode::io, "ends at " + std::to_string(file_bytes) + " bytes; the index expects the bytes " +
                                      std::to_string(part->begin) + " to " +
                                      std::to_string(part->begin + part->size_bytes));
-    grow(buffer, part->size_bytes);
+    allocate(part->size_bytes);
     while (filled < part->size_bytes) {
       const std::size_t got =
           read_some(file.get(), buffer.data() + filled, part->size_bytes - filled, part->begin + filled);
@@ -81,18 +85,18 @@ ConstBytes read_file(const std::string& path, std::uint64_t max_bytes, std::vect
     }
     return {buffer.data(), filled};
   }
-  check_size(file_bytes, max_bytes);
+  check_size(file_bytes, limits.max_bytes);
   // One byte more than the size, so that the end is seen in the first read.
-  grow(buffer, file_bytes + 1);
+  allocate(file_bytes + 1);
   for (;;) {
     const std::size_t got = read_some(file.get(), buffer.data() + filled, buffer.size() - filled, filled);
     filled += got;
     if (got == 0 || (filled < buffer.size() && filled == file_bytes)) break;
     // The file grows while it is read, or reports no size, as in /proc.
-    if (filled > max_bytes) refuse_size("at least " + std::to_string(filled), max_bytes);
-    if (filled == buffer.size()) buffer.resize(2 * buffer.size());
+    if (filled > limits.max_bytes) refuse_size("at least " + std::to_string(filled), limits.max_bytes);
+    if (filled == buffer.size()) allocate(2 * buffer.size());
   }
-  check_size(filled, max_bytes);
+  check_size(filled, limits.max_bytes);
   return {buffer.data(), filled};
 }
 

@@ -30,6 +30,13 @@ std::shared_ptr<Slot> SlotPool::take() {
   return {slot.release(), [pool = shared_from_this()](Slot* p) { pool->give(std::unique_ptr<Slot>(p)); }};
 }
 
+std::uint64_t SlotPool::free_bytes() {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (const auto& slot : free_) bytes += slot->capacity_bytes();
+  return bytes;
+}
+
 void SlotPool::give(std::unique_ptr<Slot> slot) {
   slot->pieces.clear();
   slot->object.reset();

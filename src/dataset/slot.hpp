@@ -25,6 +25,7 @@ struct Slot {
   /// At least this much dense memory, aligned for any vector unit; the old content is lost.
   void reserve(std::uint64_t bytes);
   std::byte* data() const { return data_.get(); }
+  std::uint64_t capacity_bytes() const { return capacity_bytes_; }
 
  private:
   struct Free {
@@ -42,6 +43,8 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   /// A slot that returns here when its last owner releases it. Never waits for one: a consumer that keeps every batch
   /// must not stop the pipeline.
   std::shared_ptr<Slot> take();
+  /// Memory of the free slots.
+  std::uint64_t free_bytes();
 
  private:
   void give(std::unique_ptr<Slot> slot);

@@ -39,8 +39,8 @@ class FileSource : public Source {
   std::int64_t label(std::uint64_t index) const override { return labels_.empty() ? 0 : labels_[index]; }
   std::string name(std::uint64_t index) const override { return paths_[index]; }
 
-  ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer) const override {
-    return read_file(paths_[index], max_bytes, buffer);
+  ConstBytes read(std::uint64_t index, const ReadLimits& limits, std::vector<std::byte>& buffer) const override {
+    return read_file(paths_[index], limits, buffer);
   }
 
   std::string digest() const override {
@@ -65,8 +65,8 @@ class MemorySource : public Source {
   std::uint64_t size() const override { return samples_.size(); }
   std::int64_t label(std::uint64_t index) const override { return labels_.empty() ? 0 : labels_[index]; }
   std::string name(std::uint64_t index) const override { return "sample " + std::to_string(index) + " in memory"; }
-  ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>&) const override {
-    check_size(samples_[index].size(), max_bytes);
+  ConstBytes read(std::uint64_t index, const ReadLimits& limits, std::vector<std::byte>&) const override {
+    check_size(samples_[index].size(), limits.max_bytes);
     return samples_[index];
   }
   std::string digest() const override {
@@ -91,6 +91,7 @@ class OfFunctions : public Source {
     return source_.name ? source_.name(index) : "sample " + std::to_string(index);
   }
   bool wants_announcements() const override { return static_cast<bool>(source_.announce); }
+  bool tells_sizes() const override { return false; }
   void announce(std::span<const std::uint64_t> indices) const override {
     if (source_.announce) source_.announce(indices);
   }
@@ -113,7 +114,7 @@ class Objects : public OfFunctions<ObjectSource> {
     if (!source_.get) throw Error(ErrorCode::invalid_argument, "a source of objects needs a function that gives them");
   }
   std::int64_t label(std::uint64_t) const override { return 0; }
-  ConstBytes read(std::uint64_t, std::uint64_t, std::vector<std::byte>&) const override {
+  ConstBytes read(std::uint64_t, const ReadLimits&, std::vector<std::byte>&) const override {
     throw Error(ErrorCode::invalid_argument, "is not an object of the program");
   }
   std::shared_ptr<void> object(std::uint64_t index) const override {
@@ -132,9 +133,9 @@ class Reader : public OfFunctions<ReaderSource> {
     check_labels(source_.size, source_.labels);
   }
   std::int64_t label(std::uint64_t index) const override { return source_.labels.empty() ? 0 : source_.labels[index]; }
-  ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer) const override {
-    const std::uint64_t size_bytes = source_.read(index, max_bytes, buffer);
-    check_size(size_bytes, max_bytes);
+  ConstBytes read(std::uint64_t index, const ReadLimits& limits, std::vector<std::byte>& buffer) const override {
+    const std::uint64_t size_bytes = source_.read(index, limits.max_bytes, buffer);
+    check_size(size_bytes, limits.max_bytes);
     return {buffer.data(), size_bytes};
   }
   std::string digest() const override {
@@ -161,9 +162,9 @@ class Concatenated : public Source {
     const std::size_t k = find(index);
     return sources_[k]->name(index - firsts_[k]);
   }
-  ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer) const override {
+  ConstBytes read(std::uint64_t index, const ReadLimits& limits, std::vector<std::byte>& buffer) const override {
     const std::size_t k = find(index);
-    return sources_[k]->read(index - firsts_[k], max_bytes, buffer);
+    return sources_[k]->read(index - firsts_[k], limits, buffer);
   }
   std::shared_ptr<void> object(std::uint64_t index) const override {
     const std::size_t k = find(index);
@@ -171,6 +172,9 @@ class Concatenated : public Source {
   }
   bool gives_objects() const override {
     return std::ranges::any_of(sources_, [](const SourcePtr& source) { return source->gives_objects(); });
+  }
+  bool tells_sizes() const override {
+    return std::ranges::all_of(sources_, [](const SourcePtr& source) { return source->tells_sizes(); });
   }
   bool wants_announcements() const override {
     return std::ranges::any_of(sources_, [](const SourcePtr& source) { return source->wants_announcements(); });

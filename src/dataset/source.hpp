@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dataset/read_file.hpp"
 #include "penstock/dataset.hpp"
 #include "penstock/sample_index.hpp"
 #include "penstock/types.hpp"
@@ -22,12 +23,14 @@ class Source {
   /// For messages and records: the path, or which sample in memory.
   virtual std::string name(std::uint64_t index) const = 0;
   /// The whole sample: in `buffer`, whose old content is lost, or in the source itself. Blocking. Throws
-  /// Error(not_found), Error(io) or, for more than `max_bytes`, Error(invalid_argument). The message continues a
+  /// Error(not_found), Error(io) or, for a sample that is too large, Error(invalid_argument). The message continues a
   /// sentence that begins with the name.
-  virtual ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer) const = 0;
+  virtual ConstBytes read(std::uint64_t index, const ReadLimits& limits, std::vector<std::byte>& buffer) const = 0;
   /// The sample, if it is an object of the program; read() then throws.
   virtual std::shared_ptr<void> object(std::uint64_t) const { return nullptr; }
   virtual bool gives_objects() const { return false; }
+  /// Whether read() calls ReadLimits::before_allocation; it does not where only the program knows sizes.
+  virtual bool tells_sizes() const { return true; }
   /// Whether announce() does anything.
   virtual bool wants_announcements() const { return false; }
   /// Samples that are read soon, in this order: the source may begin to fetch them. Must not block for them.

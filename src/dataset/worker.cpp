@@ -57,6 +57,10 @@ Worker::Result Worker::make(Attempt& attempt, SampleTimes& times) noexcept {
                                 chain_.ignores(attempt.stage()), false},
                   false};
   };
+  struct Trim {
+    Worker& worker;
+    ~Trim() { worker.trim(); }
+  } const trim{*this};
   try {
     return {std::nullopt, !make_or_throw(attempt, times, sample)};
   } catch (const Error& error) {
@@ -72,12 +76,16 @@ Worker::Result Worker::make(Attempt& attempt, SampleTimes& times) noexcept {
   }
 }
 
-ConstBytes Worker::read(Sample& sample, SampleTimes& times) {
+ConstBytes Worker::read(Attempt& attempt, Sample& sample, SampleTimes& times) {
+  const auto reserve = [&](std::uint64_t bytes) { memory_.reserve(attempt, bytes); };
+  if (memory_.reserve && !chain_.source->tells_sizes()) reserve(kUnknownBytes);
   const Stopwatch time(times.read_s);
   const trace::Span span("read", kLane);
   sample.object = chain_.source->object(sample.index);
   if (sample.object) return {};
-  const ConstBytes bytes = chain_.source->read(sample.index, chain_.limits.bytes, file_);
+  ReadLimits limits{chain_.limits.bytes};
+  if (memory_.reserve && chain_.source->tells_sizes()) limits.before_allocation = reserve;
+  const ConstBytes bytes = chain_.source->read(sample.index, limits, file_);
   times.read_bytes += bytes.size();
   sample.form = {DType::uint8, {bytes.size()}};
   return bytes;
@@ -101,6 +109,20 @@ void Worker::call(std::size_t stage, Attempt& attempt, Sample& sample, SampleTim
                                                  sample.form.describe() + " after its map function");
 }
 
+/// The budget learns what a function of the program has made.
+void Worker::hold(Attempt& attempt, const Sample& sample, std::uint64_t kept) {
+  if (!memory_.hold) return;
+  const std::uint64_t object = sample.object && chain_.calls.size_bytes ? chain_.calls.size_bytes(sample.object) : 0;
+  const std::uint64_t bytes = sample.object ? object : sample.data.size();
+  memory_.hold(attempt, bytes, kept == kUnknownBytes ? bytes : kept);
+}
+
+void Worker::trim() {
+  if (!memory_.hold) return;
+  for (std::vector<std::byte>* buffer : {&file_, &spare_, &sample_.data})
+    if (buffer->capacity() > memory_.scratch_bytes) std::vector<std::byte>().swap(*buffer);
+}
+
 /// False if the batch goes without the sample.
 bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample) {
   Work& work = *attempt.work();
@@ -120,7 +142,8 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
     current = sample.data;
     made = chain_.cached_stages;
   } else {
-    current = read(sample, times);
+    current = read(attempt, sample, times);
+    if (sample.object) hold(attempt, sample, 0);
   }
   const auto own = [&] {
     if (sample.object || (current.data() == sample.data.data() && current.size() == sample.data.size())) return;
@@ -151,7 +174,10 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
         stored = true;
         break;
       }
-      Destination destination(spare_);
+      std::function<void(std::uint64_t)> before_allocation;
+      if (memory_.reserve)
+        before_allocation = [&](std::uint64_t bytes) { memory_.reserve(attempt, current.size() + bytes); };
+      Destination destination(spare_, std::move(before_allocation));
       decode(*options, current, sample, destination, times);
       std::swap(sample.data, spare_);
       sample.form = destination.form();
@@ -159,6 +185,7 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
       own();
       call(made, attempt, sample, times);
       if (!sample.keep) return false;
+      hold(attempt, sample, 0);
     }
     current = sample.data;
     ++made;
@@ -173,9 +200,17 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
     std::memcpy(target.data(), current.data(), target.size());
   } else if (slot.ragged) {
     if (sample.object) throw Error(ErrorCode::invalid_argument, "is an object in a batch of files");
-    slot.pieces[place].assign(current.begin(), current.end());
+    if (current.data() == file_.data()) {
+      file_.resize(current.size());
+      slot.pieces[place] = std::move(file_);
+      file_.clear();
+    } else {
+      slot.pieces[place].assign(current.begin(), current.end());
+    }
+    if (memory_.hold) memory_.hold(attempt, current.size(), current.size());
   } else {
     own();
+    hold(attempt, sample, kUnknownBytes);
     work.collected[place].form = sample.form;
     work.collected[place].data.swap(sample.data);
     work.collected[place].object = std::move(sample.object);

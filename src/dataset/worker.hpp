@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <semaphore>
@@ -20,6 +21,7 @@ namespace penstock::dataset {
 /// A batch that is being made. The pipeline's window and the threads that work on it share it. The pipeline's lock
 /// protects all but the memory of its samples.
 struct Work {
+  std::uint64_t number = 0;  ///< of the batch, in the order in which they are opened
   std::uint64_t epoch = 0;
   std::uint64_t begin = 0;  ///< of the global batch
   Share share;
@@ -42,8 +44,9 @@ struct Work {
   std::vector<std::uint64_t> dropped;  ///< places of samples that a map function does not keep
   std::uint64_t claimed = 0;
   std::uint64_t done = 0;
-  std::uint64_t size_bytes = 0;  ///< an estimate, until it is complete
-  bool announced = true;         ///< its source knows what it reads; no thread claims a sample before
+  std::uint64_t size_bytes = 0;    ///< an estimate, until it is complete
+  std::uint64_t sample_bytes = 0;  ///< of its finished samples, until they are laid together
+  bool announced = true;           ///< its source knows what it reads; no thread claims a sample before
   bool complete = false;
 };
 
@@ -66,10 +69,16 @@ class Attempt {
     place_ = place;
     number_ = number;
     stage_ = 0;
+    held_bytes = 0;
+    kept_bytes = 0;
     state_ = State::running;
     begin_ = Clock::now().time_since_epoch();
   }
-  void end() { work_.reset(); }
+  void end() {
+    work_.reset();
+    held_bytes = 0;
+    kept_bytes = 0;
+  }
 
   const std::shared_ptr<Work>& work() const { return work_; }
   std::uint64_t place() const { return place_; }
@@ -90,12 +99,10 @@ class Attempt {
   /// Takes a permit of the bound on parallel calls, which may be null. That time does not count.
   void enter_call(std::counting_semaphore<>* bound) {
     if (bound == nullptr) return;
-    queued_ = true;
-    const auto asked = Clock::now();
+    begin_wait();
     bound->acquire();
-    begin_ = begin_.load() + (Clock::now() - asked);
     permit_ = bound;
-    queued_ = false;
+    end_wait();
     if (given_up()) leave_call();
   }
   /// Gives it back. A consumer that gives the attempt up does it for a function that may never return.
@@ -103,6 +110,20 @@ class Attempt {
     if (auto* permit = permit_.exchange(nullptr)) permit->release();
   }
   bool queued() const { return queued_; }
+
+  /// Around a wait for others, which does not count.
+  void begin_wait() {
+    asked_ = Clock::now();
+    queued_ = true;
+  }
+  void end_wait() {
+    begin_ = begin_.load() + (Clock::now() - asked_);
+    queued_ = false;
+  }
+
+  // Under the pipeline's lock.
+  std::uint64_t held_bytes = 0;  ///< memory that the sample takes now
+  std::uint64_t kept_bytes = 0;  ///< of it, what its batch keeps
 
  private:
   enum class State { running, storing, given_up };
@@ -118,17 +139,30 @@ class Attempt {
   std::atomic<State> state_ = State::running;
   std::atomic<std::counting_semaphore<>*> permit_ = nullptr;
   std::atomic<bool> queued_ = false;
+  Clock::time_point asked_;
   std::atomic<Clock::duration> begin_ = Clock::duration::zero();
 };
 
 /// The limits on parallel calls, one per stage; null if a stage has none.
 using CallLimits = std::vector<std::unique_ptr<std::counting_semaphore<>>>;
 
+/// The memory that samples take. Both functions are empty if there is no budget.
+struct SampleMemory {
+  /// The sample is about to take so many bytes in all: waits until they are in the budget, or no older sample is made.
+  std::function<void(Attempt&, std::uint64_t bytes)> reserve;
+  /// It takes so many bytes in all, and its batch keeps `kept` of them.
+  std::function<void(Attempt&, std::uint64_t bytes, std::uint64_t kept)> hold;
+  std::uint64_t scratch_bytes = 0;  ///< a buffer that is larger is not kept for the next sample
+};
+
+constexpr std::uint64_t kUnknownBytes = ~std::uint64_t{0};
+
 /// Makes samples on one thread of a pipeline, which owns it. Keeps scratch memory from sample to sample.
 class Worker {
  public:
-  Worker(const Chain& chain, const std::optional<SampleForm>& fixed_form, const CallLimits& call_limits)
-      : chain_(chain), fixed_form_(fixed_form), call_limits_(call_limits) {}
+  Worker(const Chain& chain, const std::optional<SampleForm>& fixed_form, const CallLimits& call_limits,
+         const SampleMemory& memory)
+      : chain_(chain), fixed_form_(fixed_form), call_limits_(call_limits), memory_(memory) {}
 
   struct Result {
     std::optional<Work::Failure> failure;
@@ -137,17 +171,22 @@ class Worker {
   /// Makes one sample of a batch, in its place. Places of one batch may be filled by several threads at once. Throws
   /// nothing.
   Result make(Attempt& attempt, SampleTimes& times) noexcept;
+  /// Memory that it keeps between samples.
+  std::uint64_t scratch_bytes() const { return file_.capacity() + spare_.capacity() + sample_.data.capacity(); }
 
  private:
   bool make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample);
-  ConstBytes read(Sample& sample, SampleTimes& times);
+  ConstBytes read(Attempt& attempt, Sample& sample, SampleTimes& times);
   void decode(const DecodeOptions& options, ConstBytes encoded, const Sample& sample, Destination& destination,
               SampleTimes& times);
   void call(std::size_t stage, Attempt& attempt, Sample& sample, SampleTimes& times);
+  void hold(Attempt& attempt, const Sample& sample, std::uint64_t kept);
+  void trim();
 
   const Chain& chain_;
   const std::optional<SampleForm>& fixed_form_;
   const CallLimits& call_limits_;
+  const SampleMemory& memory_;
   DecoderSet decoders_;
   std::vector<std::byte> file_;
   std::vector<std::byte> spare_;

@@ -17,6 +17,8 @@ std::string counted(std::size_t count, const std::string& what) {
 
 class Placer {
  public:
+  using Share = std::vector<int>;  ///< CPUs for the workers of one process, the best first
+
   Placer(const Topology& topology, std::span<const NodeProcess> processes)
       : topology_(topology), processes_(processes.begin(), processes.end()) {
     for (NodeProcess& process : processes_) complete(process);
@@ -29,8 +31,24 @@ class Placer {
       if (usable_.has(cpu.number)) cores_[cpu.core].push_back(&cpu);
   }
 
+  std::vector<Share> deal_free() const { return deal(first_cpus_of_free_cores()); }
+
+  SpareCores spare(std::size_t own, const CpuSet& taken, double quota) const {
+    CpuSet left = bound_to_one_core(processes_[own]) ? free_cpus_of(own) : processes_[own].bound;
+    for (std::size_t p = 0; p < processes_.size(); ++p)
+      if (p != own && bound_to_one_core(processes_[p])) remove_cores(left, processes_[p].bound);
+    remove_cores(left, taken);
+    if (left.empty()) left = processes_[own].bound;
+    int sharers = 0;
+    for (std::size_t p = 0; p < processes_.size(); ++p)
+      sharers += p == own || (!bound_to_one_core(processes_[p]) && !(processes_[p].bound & left).empty()) ? 1 : 0;
+    int count = cores_in(left) / sharers;
+    if (quota > 0) count = std::min(count, static_cast<int>(quota / static_cast<double>(processes_.size())));
+    return {std::max(count, 1), left};
+  }
+
   CpuPlacement place(int wanted) {
-    const std::vector<Share> free = deal(first_cpus_of_free_cores());
+    const std::vector<Share> free = deal_free();
     const std::vector<Share> loose = loose_cores();
     if (wanted == kAutomaticWorkers) {
       for (std::size_t p = 0; p < processes_.size(); ++p) {
@@ -67,7 +85,33 @@ class Placer {
   }
 
  private:
-  using Share = std::vector<int>;  ///< CPUs for the workers of one process, the best first
+  int cores_in(const CpuSet& cpus) const {
+    return static_cast<int>(std::count_if(cores_.begin(), cores_.end(), [&](const auto& core) {
+      return std::any_of(core.second.begin(), core.second.end(), [&](const Cpu* cpu) { return cpus.has(cpu->number); });
+    }));
+  }
+
+  bool bound_to_one_core(const NodeProcess& process) const { return cores_in(process.bound) == 1 && cores_.size() > 1; }
+
+  CpuSet free_cpus_of(std::size_t process) const {
+    CpuSet first;
+    const std::vector<Share> shares = deal_free();
+    for (const int cpu : shares[process]) first.add(cpu);
+    CpuSet all;
+    for (const auto& [core, cpus] : cores_)
+      if (std::any_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return first.has(cpu->number); }))
+        for (const Cpu* cpu : cpus) all.add(cpu->number);
+    return all;
+  }
+
+  /// All hardware threads of each core that `other` has a part of.
+  void remove_cores(CpuSet& cpus, const CpuSet& other) const {
+    CpuSet kept;
+    for (const auto& [core, of_core] : cores_)
+      if (std::none_of(of_core.begin(), of_core.end(), [&](const Cpu* cpu) { return other.has(cpu->number); }))
+        for (const Cpu* cpu : of_core) kept.add(cpu->number);
+    cpus &= kept;
+  }
 
   void complete(NodeProcess& process) {
     const CpuSet all = topology_.all();
@@ -235,6 +279,11 @@ class Placer {
 CpuPlacement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted) {
   if (wanted == 0) return {{}, "0, as asked for"};
   return Placer(topology, processes).place(wanted);
+}
+
+SpareCores spare_cores(const Topology& topology, std::span<const NodeProcess> processes, std::size_t own,
+                       const CpuSet& taken, double quota) {
+  return Placer(topology, processes).spare(own, taken, quota);
 }
 
 int agreed_workers(std::span<const int> wanted) {

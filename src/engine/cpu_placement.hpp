@@ -48,6 +48,19 @@ struct CpuPlacement {
 /// get different cores. At least one process is a member.
 CpuPlacement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted);
 
+/// The cores that a process has for threads beside its main one, such as those that load data.
+struct SpareCores {
+  int count = 1;  ///< of its cores that it may use at once, at least 1
+  CpuSet cpus;    ///< where these threads may run
+};
+
+/// Pure. For the process `own`. A process that is bound to one core has the free cores that are dealt out to it, or its
+/// own if there are none. One that may run on several has these, without the cores to which other processes are bound
+/// alone; processes that may run on the same ones divide them. Cores of `taken`, where progress threads are, are left
+/// out. The processes divide `quota`, in CPUs; 0: none.
+SpareCores spare_cores(const Topology& topology, std::span<const NodeProcess> processes, std::size_t own,
+                       const CpuSet& taken, double quota);
+
 /// The number of workers of a node whose ranks ask for different numbers: 0 if one rank asks for 0; else the smallest
 /// number that a rank asks for; kAutomaticWorkers if no rank asks for a number.
 int agreed_workers(std::span<const int> wanted);

@@ -161,11 +161,63 @@ CpuSet cpus_of_process(pid_t process) {
     const CpuSet more = cpus_of_thread(thread);
     if ((more & cpus) == more) continue;  // it adds nothing, so its owner does not matter
     if (thread == process ||
-        content(proc(process, "task/") + std::to_string(thread) + "/comm") != std::string(kWorkerName) + '\n')
+        !content(proc(process, "task/") + std::to_string(thread) + "/comm").starts_with(kWorkerName))
       cpus |= more;
   }
   return cpus;
 }
+
+CpuSet pinned_workers_of_process(pid_t process) {
+  CpuSet pinned;
+  if (!proc_has_own_numbers()) return pinned;
+  for (const pid_t thread : threads_of(process)) {
+    if (thread == process) continue;
+    const CpuSet cpus = cpus_of_thread(thread);
+    if (cpus.count() == 1 &&
+        content(proc(process, "task/") + std::to_string(thread) + "/comm") == std::string(kWorkerName) + '\n')
+      pinned |= cpus;
+  }
+  return pinned;
+}
+
+double cpu_quota(const std::string& groups, const std::string& mount) {
+  double least = 0;
+  const auto limit = [&least](double cpus) {
+    if (cpus > 0 && (least == 0 || cpus < least)) least = cpus;
+  };
+  std::istringstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = ',' + line.substr(first + 1, second - first - 1) + ',';
+    const bool unified = controllers == ",,";
+    if (!unified && controllers.find(",cpu,") == std::string::npos) continue;
+    std::string group = line.substr(second + 1);
+    for (;;) {
+      double quota = 0;
+      double period = 0;
+      if (unified) {
+        // "max 100000" if there is no limit.
+        for (const char* place : {"", "/unified"}) {
+          std::istringstream text(content(mount + place + group + "/cpu.max"));
+          if (text >> quota >> period && period > 0) limit(quota / period);
+        }
+      } else {
+        for (const std::string& place : {std::string("/cpu"), '/' + line.substr(first + 1, second - first - 1)}) {
+          std::istringstream one(content(mount + place + group + "/cpu.cfs_quota_us"));
+          std::istringstream other(content(mount + place + group + "/cpu.cfs_period_us"));
+          if (one >> quota && other >> period && period > 0) limit(quota / period);
+        }
+      }
+      if (group.empty()) break;
+      group.erase(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
+    }
+  }
+  return least;
+}
+
+double cpu_quota() { return cpu_quota(content("/proc/self/cgroup"), "/sys/fs/cgroup"); }
 
 namespace {
 

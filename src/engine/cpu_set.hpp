@@ -41,11 +41,20 @@ class CpuSet {
   std::array<std::uint64_t, kMaxCpus / 64> words_{};
 };
 
-/// The name of progress threads, which distinguishes them from the application's threads.
+/// The name of progress threads. Names of other threads of Penstock begin with it, which distinguishes all of them from
+/// the application's threads.
 inline constexpr const char* kWorkerName = "penstock";
 
 /// The union of the CPUs on which the application threads of `process` may run; empty if it cannot be read.
 CpuSet cpus_of_process(pid_t process);
+
+/// The CPUs to which progress threads of `process` are pinned, as far as they have started.
+CpuSet pinned_workers_of_process(pid_t process);
+
+/// What the control groups of this process allow, in CPUs; 0: no quota. Of the limits of a group and those above it the
+/// lowest counts. `groups` is the content of /proc/self/cgroup, `mount` where the hierarchies are mounted.
+double cpu_quota(const std::string& groups, const std::string& mount);
+double cpu_quota();
 
 /// The largest CPU set that a thread of this process could have: that of its control group, read once.
 CpuSet allowed_cpus();

@@ -76,6 +76,9 @@ class Progress {
     return threads_.claim(std::move(cpus));
   }
 
+  /// The CPUs of the claimed threads, some of which may not run yet; -1: not pinned.
+  std::vector<std::int32_t> claimed_cpus() const { return threads_.claimed(); }
+
   /// `pollable` has become active, or a waiting thread leaves it active: wakes a thread that can drive it.
   void attention(Pollable& pollable) noexcept;
 

@@ -32,6 +32,12 @@ class ProgressThreads {
     start_locked();
   }
 
+  /// The CPUs of the largest claim; -1: not pinned.
+  std::vector<std::int32_t> claimed() const {
+    const std::lock_guard lock(mutex_);
+    return cpus_;
+  }
+
  private:
   using Claim = std::vector<std::int32_t>;
   struct Worker {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 
@@ -70,3 +71,13 @@ def test_the_smallest_wish_counts() -> None:
         if WORLD.size - 1 in node.allgather(WORLD.rank):
             assert said(made) == (0, 0)
         node.Free()
+
+
+def test_loaders_of_a_node_have_no_more_threads_than_cores() -> None:
+    data = ps.Dataset.from_source(range(4)).batch(2)
+    assert sum(len(batch) for batch in data) == 4
+    node = WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    threads, ranks = node.allreduce(data.stats.threads), node.size
+    node.Free()
+    assert data.stats.threads >= 1
+    assert threads <= max(os.cpu_count() or 1, ranks)

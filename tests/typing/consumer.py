@@ -146,7 +146,11 @@ def datasets(paths: list[str], comm: ps.Comm) -> None:
         assert_type(labels.nbytes, int)
     trees = ps.Dataset.mix([ps.Dataset.from_source([1, 2]), ps.Dataset.from_arrays(np.zeros(3))], [1, 0.5])
     trees = trees.map(np.sqrt).random_map(np.add).filter(np.any).pad(0, multiple=8)
-    trees = trees.limits(max_bytes=1 << 20, max_seconds=2.5).ignore_errors(3, replace=True, log="skipped.jsonl")
+    trees = (
+        trees.limits(max_bytes=1 << 20, max_seconds=2.5)
+        .budget(cpus=2, ram_bytes=1 << 30)
+        .ignore_errors(3, replace=True, log="skipped.jsonl")
+    )
     assert_type(trees.batch(2).prefetch(4, max_bytes=1 << 30), ps.TreeDataset)
     assert_type(trees.report(), str)
     assert_type(trees.flat_map(list).pack(128).batch(8), ps.TreeDataset)

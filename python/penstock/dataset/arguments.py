@@ -66,12 +66,12 @@ def check_function(function: Any, stage: str) -> None:
         raise Error(f"{stage} got a {type(function).__name__}; expected a function")
 
 
-def threads(value: int | None) -> int:
+def threads(value: int | None, what: str = "num_parallel_calls") -> int:
     if value is None:
         return 0
-    number = count(value, "num_parallel_calls")
+    number = count(value, what)
     if not 1 <= number <= 1024:
-        raise Error(f"num_parallel_calls is {number}; expected 1 to 1024, or None for the default")
+        raise Error(f"{what} is {number}; expected 1 to 1024, or None for the default")
     return number
 
 

@@ -46,6 +46,7 @@ class Options:
     ranks: int = 1  #: Of shard().
     batch: int = 0  #: Samples in a full batch, of all ranks; 0 before batch().
     limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
+    ram_bytes: int = 0  #: Of budget(); 0: no limit.
     log: Callable[[Skipped], Any] | str | None = None
     digest: Callable[[], str] = lambda: ""
     #: Sources and stages with threads, processes or memory of their own, and the (block, window) by which they are shuffled.

@@ -435,9 +435,7 @@ class Dataset(Stages):
     def stats(self) -> Stats:
         """Statistics so far, on this rank."""
         now = self._running.stats() if self._running else Stats()
-        return Stats._make(a + b for a, b in zip(self._past_stats, now))._replace(
-            threads=max(self._past_stats.threads, now.threads)
-        )
+        return self._past_stats.and_then(now)
 
     def report(self) -> str:
         """A summary in words: the rate of batches, the work of the threads, and the bottleneck."""
@@ -456,9 +454,7 @@ class Dataset(Stages):
             return
         if not running.forked():
             self._past_skipped = self._past_skipped + running.skipped
-            self._past_stats = Stats._make(a + b for a, b in zip(self._past_stats, running.stats()))._replace(
-                threads=max(self._past_stats.threads, running.stats().threads)
-            )
+            self._past_stats = self._past_stats.and_then(running.stats())
         if left_early and running.delivered and self._epoch < running.end_epoch:
             endless = self._options.epochs == 0
             self._epoch, self._position = self._epoch + 1 if endless else int(running.end_epoch), 0

@@ -136,7 +136,7 @@ class Stages:
         seed
             Of crops and flips, which are functions of seed, epoch and sample; that of shuffle() if it is not given.
         num_parallel_calls
-            Threads of the pipeline. None: the option ``io_threads``.
+            Threads of the pipeline. None: see :meth:`budget`.
         """
         self._check_files("decode()")
         image = image_options(
@@ -324,6 +324,26 @@ class Stages:
                 raise Error(f"max_seconds is {max_seconds!r}; expected seconds, at least 0.001")
             milliseconds = math.ceil(max_seconds * 1000)
         return self._with(self._chain.limits(size, pixels, milliseconds), limits=(size, pixels, milliseconds))
+
+    def budget(self, *, cpus: int | None = None, ram_bytes: int | None = None) -> Self:
+        """What an iteration may use. Applies to all stages, wherever this one stands.
+
+        Parameters
+        ----------
+        cpus
+            Threads that read, decode and run functions; stages with ``num_parallel_calls`` then get at most these. Default:
+            the largest ``num_parallel_calls`` of a stage; else the option ``io_threads``; else as many as there are cores
+            that this process may use and to which no other rank of the node and no progress thread is bound, at least one.
+            Ranks that may run on the same cores divide them, and the quota of their control group.
+        ram_bytes
+            Memory of samples and batches, from the first byte that is read to the delivery of the batch. One batch, and
+            one sample, may be larger: others then wait for them. ``cache()`` and worker processes have bounds of their own;
+            row groups, compressed shards and blocks of ``shuffle(block=)`` are read whole. Default: no limit but that of
+            prefetch().
+        """
+        threads_or_0 = 0 if cpus is None else threads(positive(cpus, "cpus"), "cpus")
+        limit = 0 if ram_bytes is None else positive(ram_bytes, "ram_bytes")
+        return self._with(self._chain.budget(threads_or_0, limit), ram_bytes=limit)
 
     def ignore_errors(
         self,

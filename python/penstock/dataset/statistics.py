@@ -29,6 +29,16 @@ class Stats(NamedTuple):
     samples: int = 0  #: Delivered.
     batches: int = 0  #: Delivered.
     skipped: int = 0  #: Dropped from delivered batches.
+    held_bytes: int = (
+        0  #: The most memory of samples and batches that were not delivered yet; see :meth:`Dataset.budget`.
+    )
+
+    def and_then(self, later: Stats) -> Stats:
+        """Those of two iterations, one after the other."""
+        both = Stats._make(a + b for a, b in zip(self, later))
+        return both._replace(
+            threads=max(self.threads, later.threads), held_bytes=max(self.held_bytes, later.held_bytes)
+        )
 
 
 def report(stats: Stats) -> str:
@@ -41,8 +51,8 @@ def report(stats: Stats) -> str:
         "laying batches together": stats.collate_s,
     }
     advice = {
-        "reading": "Files are read by all threads at once, so more threads (num_parallel_calls=) or faster storage help.",
-        "decoding": "More threads (num_parallel_calls=) help up to the number of cores, as do smaller images and cache().",
+        "reading": "Files are read by all threads at once, so more threads (num_parallel_calls=, budget(cpus=)) or faster storage help.",
+        "decoding": "More threads (num_parallel_calls=, budget(cpus=)) help up to the number of cores, as do smaller images and cache().",
         "map functions": "Python functions hold the GIL: what releases it (NumPy) helps, or worker processes (processes=).",
         "laying batches together": "Smaller samples help, and files whose decode stage is the last one.",
     }
@@ -58,6 +68,8 @@ def report(stats: Stats) -> str:
         + ", ".join(f"{name} {seconds / max(worked, 1e-9):.0%}" for name, seconds in stages.items() if seconds > 0)
         + ".",
     ]
+    if stats.held_bytes:
+        lines.append(f"At most {stats.held_bytes / 1e6:,.1f} MB of samples and batches were held at a time.")
     slowest = max(stages, key=lambda name: stages[name])
     if waited < 0.05:
         lines.append("The program is the bottleneck: batches were ready when it asked for them.")

@@ -492,6 +492,87 @@ TEST(Pipeline, PrefetchStaysWithinItsBytes) {
   // One batch is made even if it is larger than the limit in bytes.
   auto single = numbers(20).map(count).batch(10).prefetch(8, 1).iterate();
   EXPECT_EQ(drain(single).size(), 20u);
+  // Undecoded samples count, too.
+  std::atomic<int> reads = 0;
+  ReaderSource reader;
+  reader.size = 100;
+  reader.read = [&reads](std::uint64_t, std::uint64_t, std::vector<std::byte>& buffer) {
+    buffer.resize(2);
+    ++reads;
+    return std::uint64_t{2};
+  };
+  auto undecoded = Dataset::from_reader(reader).batch(10).prefetch(8, 3 * 20 + 10).iterate();
+  EXPECT_TRUE(test::eventually([&reads] { return reads >= 30; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(reads, 30);
+}
+
+/// Files of many sizes, and one that is larger than all others together.
+struct Files {
+  static constexpr std::uint64_t kMost = 4000, kHuge = 1 << 20;
+  Folder folder;
+  std::vector<std::string> paths;
+  std::vector<std::uint64_t> sizes;
+  Files() {
+    std::mt19937 random(5);
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      sizes.push_back(i == 33 ? kHuge : random() % kMost);
+      paths.push_back(folder.write(std::to_string(i), std::vector<std::byte>(sizes.back(), std::byte{1})));
+    }
+  }
+};
+
+TEST(Pipeline, SamplesOfAnySizePassAnyBudgetInOrder) {
+  const Files files;
+  const auto grow = [](Sample& sample) {
+    sample.data.resize(sample.data.size() + 100);
+    sample.form.shape = {sample.data.size()};
+  };
+  ReaderSource reader;
+  reader.size = files.paths.size();
+  reader.read = [&files](std::uint64_t index, std::uint64_t, std::vector<std::byte>& buffer) {
+    if (buffer.size() < files.sizes[index]) buffer.resize(files.sizes[index]);
+    return files.sizes[index];
+  };
+  for (const bool told : {true, false})
+    for (const bool maps : {false, true})
+      for (const std::uint64_t ram_bytes : {1, 5000, 40000, 1 << 21})
+        for (const int threads : {1, 3, 8}) {
+          SCOPED_TRACE("sizes told " + std::to_string(told) + ", map " + std::to_string(maps) + ", budget " +
+                       std::to_string(ram_bytes) + ", threads " + std::to_string(threads));
+          const Dataset files_or_reader = told ? Dataset::from_files(files.paths) : Dataset::from_reader(reader);
+          Dataset base = files_or_reader.shuffle(3).budget({threads, ram_bytes});
+          if (maps) base = base.map(grow);
+          auto iterator = base.batch(maps ? 1 : 4).prefetch(6).iterate();
+          std::uint64_t position = 0;
+          while (const auto batch = iterator.next())
+            for (std::uint64_t i = 0; i < batch->size(); ++i, ++position) {
+              const std::uint64_t index = base.index_at(0, position);
+              ASSERT_EQ(batch->indices()[i], index);
+              ASSERT_EQ(batch->sample(i).size(), files.sizes[index] + (maps ? 100 : 0));
+            }
+          EXPECT_EQ(position, files.paths.size());
+          EXPECT_EQ(iterator.stats().threads, static_cast<std::uint64_t>(threads));
+        }
+}
+
+TEST(Pipeline, WhatItHoldsStaysInTheBudget) {
+  Folder folder;
+  constexpr std::uint64_t kBytes = 10000, kBudget = 20 * kBytes;
+  std::vector<std::string> paths;
+  for (int i = 0; i < 200; ++i)
+    paths.push_back(folder.write(std::to_string(i), std::vector<std::byte>(kBytes, std::byte{1})));
+  for (const bool decoded : {false, true}) {
+    Dataset base = Dataset::from_files(paths);
+    if (decoded) base = base.decode({"none", {kBytes}, DType::uint8, 0});
+    auto iterator = base.budget({8, kBudget}).batch(3).prefetch(100).iterate();
+    std::uint64_t samples = 0;
+    while (const auto batch = iterator.next()) samples += batch->size();
+    EXPECT_EQ(samples, 200u);
+    // One sample more: the one whose turn it is may always go on.
+    EXPECT_LE(iterator.stats().held_bytes, kBudget + 3 * kBytes);
+    EXPECT_GE(iterator.stats().held_bytes, 3 * kBytes);
+  }
 }
 
 TEST(Pipeline, ObjectsAreLaidTogetherByTheProgram) {

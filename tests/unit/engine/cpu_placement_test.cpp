@@ -250,6 +250,65 @@ TEST(CpuPlacement, KeepsItsRulesOnRandomMachines) {
   }
 }
 
+struct Sparing {
+  std::string name;
+  Machine machine;
+  std::vector<NodeProcess> processes;
+  std::size_t own;
+  std::string taken;
+  double quota;
+  int count;
+  std::string cpus;
+};
+
+class Spared : public testing::TestWithParam<Sparing> {};
+
+TEST_P(Spared, AsByHand) {
+  const Sparing& given = GetParam();
+  const SpareCores spare =
+      spare_cores(given.machine.topology(), given.processes, given.own, set(given.taken), given.quota);
+  EXPECT_EQ(spare.count, given.count) << spare.cpus.text();
+  EXPECT_EQ(spare.cpus.text(), given.cpus);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , Spared,
+    testing::Values(
+        Sparing{"AloneItHasAll", kEight, {bound("0-7", "0-7")}, 0, "", 0, 8, "0-7"},
+        Sparing{"WithoutProgressThreads", kEight, {bound("0-7", "0-7")}, 0, "3,5", 0, 6, "0-2,4,6-7"},
+        Sparing{"OnAnotherHardwareThread", kHyper, {bound("0-7", "0-7")}, 0, "5", 0, 3, "0,2-4,6-7"},
+        Sparing{"BoundToTheOnlyCore", kTwo, {bound("0", "0-1"), bound("1", "0-1")}, 1, "", 0, 1, "1"},
+        Sparing{"FreeCoresAreDealtOut", kEight, {bound("0", "0-7"), bound("1", "0-7")}, 0, "", 0, 3, "2,4,6"},
+        Sparing{"AndTheOthersToTheOther", kEight, {bound("0", "0-7"), bound("1", "0-7")}, 1, "", 0, 3, "3,5,7"},
+        Sparing{"ButThoseOfProgressThreads", kEight, {bound("0", "0-7"), bound("1", "0-7")}, 1, "2-3", 0, 2, "5,7"},
+        Sparing{"EachHasItsOwnHalf", kEight, {bound("0-3", "0-7"), bound("4-7", "0-7")}, 1, "", 0, 4, "4-7"},
+        Sparing{"UnboundRanksDivideAll", kEight, {bound("0-7", "0-7"), bound("0-7", "0-7")}, 0, "", 0, 4, "0-7"},
+        Sparing{"MoreRanksThanCores", kTwo, std::vector<NodeProcess>(5, bound("0-1", "0-1")), 3, "", 0, 1, "0-1"},
+        Sparing{"OneIsBoundTheOtherNot", kEight, {bound("2", "0-7"), bound("0-7", "0-7")}, 1, "", 0, 7, "0-1,3-7"},
+        Sparing{"TheQuotaIsDivided", kEight, {bound("0-3", "0-7"), bound("4-7", "0-7")}, 0, "", 5, 2, "0-3"},
+        Sparing{"AtLeastOne", kEight, {bound("0-7", "0-7")}, 0, "0-7", 0.3, 1, "0-7"},
+        Sparing{"OneCore", Machine{}, {bound("0", "0")}, 0, "", 0, 1, "0"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(CpuPlacement, SpareCoresAreTheJobsAndNobodyElses) {
+  std::mt19937 random(23);
+  for (int trial = 0; trial < 3000; ++trial) {
+    const Job job(random);
+    const std::size_t own = static_cast<std::size_t>(trial) % job.processes.size();
+    const SpareCores spare = spare_cores(job.topology, job.processes, own, {}, 0);
+    SCOPED_TRACE("trial " + std::to_string(trial) + ", process " + std::to_string(own) + "\n" + job.text() +
+                 std::to_string(spare.count) + " of " + spare.cpus.text());
+    const CpuSet mine = job.processes[own].bound;
+    ASSERT_FALSE(spare.cpus.empty());
+    EXPECT_GE(spare.count, 1);
+    EXPECT_LE(spare.count, spare.cpus.count());
+    for (const int cpu : spare.cpus.cpus()) {
+      EXPECT_TRUE(job.processes[own].inherited.has(cpu)) << "CPU " << cpu << " is not the job's";
+      EXPECT_TRUE(mine.has(cpu) || !job.rank_uses(job.cpu(cpu).core)) << "a rank is bound to the core of CPU " << cpu;
+    }
+  }
+}
+
 TEST(CpuPlacement, EverySpareCoreHasAWorkerUpToOnePerRank) {
   for (const bool pinned : {false, true})
     for (int cores = 1; cores <= 12; ++cores)

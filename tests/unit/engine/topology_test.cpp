@@ -42,6 +42,57 @@ TEST(CpuSets, AProcessUsesWhatItsThreadsMayUse) {
 
 TEST(CpuSets, AProcessThatIsGoneHasNone) { EXPECT_TRUE(cpus_of_process(0x3fffffff).empty()); }
 
+TEST(CpuSets, ThreadsOfPenstockDoNotCount) {
+  const CpuSet all = cpus_of_process(::getpid());
+  std::thread([&all] {
+    // Another CPU than those of the process would show; on a machine without one this tests nothing.
+    ::pthread_setname_np(::pthread_self(), "penstock-loader");
+    CpuSet other;
+    for (const int cpu : allowed_cpus().cpus())
+      if (!all.has(cpu)) other.add(cpu);
+    if (bind_thread(::pthread_self(), other)) EXPECT_EQ(cpus_of_process(::getpid()), all);
+  }).join();
+}
+
+TEST(CpuSets, PinnedProgressThreadsAreFound) {
+  EXPECT_TRUE(pinned_workers_of_process(::getpid()).empty());
+  std::thread([] {
+    CpuSet first;
+    first.add(cpus_of_process(::getpid()).cpus().front());
+    ASSERT_TRUE(bind_thread(::pthread_self(), first));
+    ::pthread_setname_np(::pthread_self(), kWorkerName);
+    EXPECT_EQ(pinned_workers_of_process(::getpid()), first);
+  }).join();
+}
+
+TEST(CpuSets, TheLowestQuotaOfAllGroupsAboveCounts) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::temp_directory_path() / ("penstock-quota-" + std::to_string(::getpid()));
+  const auto write = [&root](const std::string& file, const std::string& text) {
+    fs::create_directories((root / file).parent_path());
+    std::ofstream(root / file) << text << '\n';
+  };
+  const std::string mount = root.string();
+  EXPECT_EQ(cpu_quota("0::/job/step\n", mount), 0) << "no file";
+  write("cpu.max", "max 100000");
+  write("job/step/cpu.max", "max 100000");
+  EXPECT_EQ(cpu_quota("0::/job/step\n", mount), 0) << "no limit";
+  write("job/cpu.max", "350000 100000");
+  EXPECT_EQ(cpu_quota("0::/job/step\n", mount), 3.5);
+  write("job/step/cpu.max", "50000 100000");
+  EXPECT_EQ(cpu_quota("0::/job/step\n", mount), 0.5);
+  EXPECT_EQ(cpu_quota("0::/job\n", mount), 3.5);
+  EXPECT_EQ(cpu_quota("0::/other\n", mount), 0);
+  write("cpu,cpuacct/job/cpu.cfs_quota_us", "-1");
+  write("cpu,cpuacct/job/cpu.cfs_period_us", "100000");
+  EXPECT_EQ(cpu_quota("4:memory:/job\n2:cpu,cpuacct:/job\n", mount), 0) << "-1: no limit";
+  write("cpu,cpuacct/cpu.cfs_quota_us", "200000");
+  write("cpu,cpuacct/cpu.cfs_period_us", "100000");
+  EXPECT_EQ(cpu_quota("4:memory:/job\n2:cpu,cpuacct:/job\n", mount), 2);
+  EXPECT_EQ(cpu_quota("nonsense\n:\n", mount), 0);
+  fs::remove_all(root);
+}
+
 TEST(CpuSets, ThreadsMayEndWhileTheyAreLookedAt) {
   const CpuSet all = cpus_of_process(::getpid());
   std::atomic<bool> done = false;
