@@ -532,10 +532,13 @@ CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step) {
 
 std::vector<Version> complete_versions(const Tiers& tiers) {
   std::set<Version> complete;
+  std::set<Version> removed;
   for (const Tier* tier : {tiers.slow.get(), tiers.fast.get()}) {
     if (tier == nullptr) continue;
-    for (const auto& [version, holding] : tier->list()) {
-      if (holding.complete()) complete.insert(version);
+    const std::map<Version, Holding> found = tier->list();
+    if (tier == tiers.slow.get()) removed = removed_in(found);
+    for (const auto& [version, holding] : found) {
+      if (holding.complete() && !removed.contains(version)) complete.insert(version);
     }
   }
   return by_preference(complete);
