@@ -58,9 +58,10 @@ struct SampleLimits {
 
 /// What an iterator may use of its process's share of the node.
 struct Budget {
-  /// Threads that read and decode samples and run functions on them. 0: as many as the stages ask for; else the option
+  /// Threads that decode samples and run functions on them. 0: as many as the stages ask for; else the option
   /// io_threads; else one for each core that this process may use and to which no other rank of the node and no
-  /// progress thread is bound, at least one.
+  /// progress thread is bound, at least one. Unless stages or the option say the number, more threads read ahead if the
+  /// program waits for reads: as many as are busy at a time, as measured, and as ReadWindow finds useful.
   int cpus = 0;
   /// Memory of samples and batches, from the first byte read to the delivery of the batch; 0: no limit but that of
   /// prefetch(). One batch, and one sample, may be larger: they are then made alone. Caches have bounds of their own.
@@ -82,6 +83,8 @@ struct ObjectSource {
   std::string digest;                                    ///< see Dataset::digest()
   /// Samples that are soon asked for, in this order; may be empty. Must not block.
   std::function<void(std::span<const std::uint64_t> indices)> announce;
+  /// Whether it could fetch more samples at once than were announced; may be empty. Must not block.
+  std::function<bool()> wants_more;
 };
 
 /// A source of samples whose bytes a function of the program reads. Several threads call the functions at once.
@@ -94,6 +97,7 @@ struct ReaderSource {
   std::string digest;                                    ///< see Dataset::digest()
   /// As for ObjectSource.
   std::function<void(std::span<const std::uint64_t> indices)> announce;
+  std::function<bool()> wants_more;  ///< as for ObjectSource
 };
 
 /// See Dataset::shuffle().
@@ -196,13 +200,15 @@ struct SkippedSample {
 
 /// Statistics since the iterator was made. Times are summed over threads, so they may exceed the elapsed time.
 struct DatasetStats {
-  double wait_s = 0;     ///< the consumer waited for a batch
-  double read_s = 0;     ///< threads read
-  double decode_s = 0;   ///< threads decoded
-  double map_s = 0;      ///< threads ran map functions
-  double collate_s = 0;  ///< threads collated samples into batches
-  double elapsed_s = 0;  ///< since the iterator was made
-  std::uint64_t threads = 0;
+  double wait_s = 0;             ///< the consumer waited for a batch
+  double read_s = 0;             ///< threads read
+  double decode_s = 0;           ///< threads decoded
+  double map_s = 0;              ///< threads ran map functions
+  double collate_s = 0;          ///< threads collated samples into batches
+  double elapsed_s = 0;          ///< since the iterator was made
+  std::uint64_t threads = 0;     ///< that decode
+  std::uint64_t readers = 0;     ///< more threads that read ahead, now
+  std::uint64_t prefetch = 0;    ///< batches ahead, now
   std::uint64_t held_bytes = 0;  ///< largest memory of samples and batches so far, of those that were not delivered
   std::uint64_t read_bytes = 0;
   std::uint64_t samples = 0;  ///< delivered
@@ -249,7 +255,8 @@ class PENSTOCK_API DatasetIterator {
 
   DatasetState state() const;  ///< after the last batch returned by next()
   DatasetStats stats() const;
-  /// Dropped from the batches that next() returned, without the first `first`.
+  /// Dropped from the batches that next() returned, without the first `first`. Of many, only the last ones are kept:
+  /// those of the last batch, and at least 1000. DatasetStats::skipped counts all.
   std::vector<SkippedSample> skipped(std::size_t first = 0) const;
   /// Ends the iterator, like the destructor. Returns where the abandoned threads are.
   std::vector<std::string> close();
@@ -319,7 +326,9 @@ class PENSTOCK_API Dataset {
   Dataset batch(std::uint64_t samples, bool drop_remainder = false) const;
   /// Prepares up to this many batches ahead, but at most `max_bytes` of them (0: no limit); at least one. 0 batches:
   /// work starts when a batch is requested. Not `in_order`: the first of them that is complete is delivered first.
-  Dataset prefetch(int batches, std::uint64_t max_bytes = 0, bool in_order = true) const;
+  /// `adapts`: doubles `batches`, within `max_bytes` and the budget, whenever the program waits although all of them
+  /// were complete before, or although threads or requests have nothing to do.
+  Dataset prefetch(int batches, std::uint64_t max_bytes = 0, bool in_order = true, bool adapts = false) const;
   /// After batch(): a contiguous part of every batch; parts differ by at most one sample. Before batch(): every size-th
   /// sample. All ranks get the same number of batches, some of which may be empty.
   Dataset shard(int rank, int size) const;

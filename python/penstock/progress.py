@@ -29,9 +29,9 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+def bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
     """Yields a function that takes (done, total) and moves a bar, with the time that is left."""
-    if not sys.stderr.isatty():
+    if not (shown and sys.stderr.isatty()):
         yield lambda done, total: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn

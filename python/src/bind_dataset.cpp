@@ -21,6 +21,7 @@
 #include "buffer.hpp"
 #include "penstock/dataset.hpp"
 #include "penstock/error.hpp"
+#include "penstock/read_window.hpp"
 #include "penstock/sample_index.hpp"
 
 namespace nb = nanobind;
@@ -265,7 +266,8 @@ std::vector<std::int64_t> labels_from(const Labels& labels) { return {labels.dat
 
 /// What sources that ask the program share: the name of a sample, and that samples are needed soon.
 template <class Source>
-void set_calls(Source& source, nb::callable name, const std::optional<nb::callable>& announce) {
+void set_calls(Source& source, nb::callable name, const std::optional<nb::callable>& announce,
+               const std::optional<nb::callable>& wants_more) {
   source.name = [held = HeldFunction::make(std::move(name))](std::uint64_t index) {
     const nb::gil_scoped_acquire gil;
     try {
@@ -274,6 +276,15 @@ void set_calls(Source& source, nb::callable name, const std::optional<nb::callab
       return "sample " + std::to_string(index);
     }
   };
+  if (wants_more)
+    source.wants_more = [held = HeldFunction::make(*wants_more)] {
+      const nb::gil_scoped_acquire gil;
+      try {
+        return nb::cast<bool>((*held)());
+      } catch (const std::exception&) {
+        return false;
+      }
+    };
   if (!announce) return;
   source.announce = [held = HeldFunction::make(*announce)](std::span<const std::uint64_t> indices) {
     const nb::gil_scoped_acquire gil;
@@ -287,7 +298,7 @@ void set_calls(Source& source, nb::callable name, const std::optional<nb::callab
 }
 
 Dataset from_objects(std::uint64_t size, nb::callable get, nb::callable name, const std::string& digest,
-                     const std::optional<nb::callable>& announce) {
+                     const std::optional<nb::callable>& announce, const std::optional<nb::callable>& wants_more) {
   ObjectSource source;
   source.size = size;
   source.digest = digest;
@@ -299,12 +310,13 @@ Dataset from_objects(std::uint64_t size, nb::callable get, nb::callable name, co
       throw Error(ErrorCode::io, "cannot be read", -1, error.what());
     }
   };
-  set_calls(source, std::move(name), announce);
+  set_calls(source, std::move(name), announce, wants_more);
   return Dataset::from_objects(std::move(source));
 }
 
 Dataset from_reader(std::uint64_t size, nb::callable read, nb::callable name, const Labels& labels,
-                    const std::string& digest, const std::optional<nb::callable>& announce) {
+                    const std::string& digest, const std::optional<nb::callable>& announce,
+                    const std::optional<nb::callable>& wants_more) {
   ReaderSource source;
   source.size = size;
   source.digest = digest;
@@ -323,7 +335,7 @@ Dataset from_reader(std::uint64_t size, nb::callable read, nb::callable name, co
       throw Error(ErrorCode::io, "cannot be read", -1, error.what());
     }
   };
-  set_calls(source, std::move(name), announce);
+  set_calls(source, std::move(name), announce, wants_more);
   return Dataset::from_reader(std::move(source));
 }
 
@@ -518,6 +530,12 @@ void bind_dataset(nb::module_& module) {
           },
           nb::arg("path"), nb::arg("begin"), nb::arg("size"), nb::arg("label"), nb::lock_self())
       .def("commit", &SampleIndexWriter::commit, nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<ReadWindow>(part, "ReadWindow")
+      .def(nb::init<>())
+      .def("finished", &ReadWindow::finished, nb::arg("begin_s"), nb::arg("end_s"), nb::arg("bytes"))
+      .def_prop_ro("bytes", &ReadWindow::bytes)
+      .def_prop_ro("latency_s", &ReadWindow::latency_s)
+      .def_prop_ro("rate", &ReadWindow::rate);
   nb::class_<PythonIterator>(part, "Iterator")
       .def("next", &PythonIterator::next,
            nb::sig("def next(self) -> tuple[numpy.typing.NDArray[typing.Any] | "
@@ -532,7 +550,7 @@ void bind_dataset(nb::module_& module) {
            [](const PythonIterator& self) {
              const DatasetStats s = self.ask([](const DatasetIterator& it) { return it.stats(); });
              return std::make_tuple(s.wait_s, s.read_s, s.decode_s, s.map_s, s.collate_s, s.elapsed_s, s.threads,
-                                    s.read_bytes, s.samples, s.batches, s.skipped, s.held_bytes);
+                                    s.read_bytes, s.samples, s.batches, s.skipped, s.held_bytes, s.readers, s.prefetch);
            })
       .def(
           "skipped",
@@ -551,15 +569,17 @@ void bind_dataset(nb::module_& module) {
                   nb::sig("def from_bytes(samples: list[typing.Any], "
                           "labels: numpy.typing.NDArray[numpy.int64]) -> Chain"))
       .def_static("from_objects", &from_objects, nb::arg("size"), nb::arg("get"), nb::arg("name"), nb::arg("digest"),
-                  nb::arg("announce").none(),
+                  nb::arg("announce").none(), nb::arg("wants_more").none() = nb::none(),
                   nb::sig("def from_objects(size: int, get: collections.abc.Callable[[int], typing.Any], "
                           "name: collections.abc.Callable[[int], str], digest: str, "
-                          "announce: collections.abc.Callable[[list[int]], typing.Any] | None) -> Chain"))
+                          "announce: collections.abc.Callable[[list[int]], typing.Any] | None, "
+                          "wants_more: collections.abc.Callable[[], bool] | None = None) -> Chain"))
       .def_static("from_reader", &from_reader, nb::arg("size"), nb::arg("read"), nb::arg("name"), nb::arg("labels"),
-                  nb::arg("digest"), nb::arg("announce").none(),
+                  nb::arg("digest"), nb::arg("announce").none(), nb::arg("wants_more").none() = nb::none(),
                   nb::sig("def from_reader(size: int, read: collections.abc.Callable[[int, int], typing.Any], "
                           "name: collections.abc.Callable[[int], str], labels: numpy.typing.NDArray[numpy.int64], "
-                          "digest: str, announce: collections.abc.Callable[[list[int]], typing.Any] | None) -> Chain"))
+                          "digest: str, announce: collections.abc.Callable[[list[int]], typing.Any] | None, "
+                          "wants_more: collections.abc.Callable[[], bool] | None = None) -> Chain"))
       .def_static(
           "from_index", [](const std::shared_ptr<SampleIndex>& index) { return Dataset::from_index(index); },
           nb::arg("index"))
@@ -649,7 +669,8 @@ void bind_dataset(nb::module_& module) {
                   "pack: collections.abc.Callable[[typing.Any], bytes], "
                   "unpack: collections.abc.Callable[[bytes], typing.Any]) -> Chain"))
       .def("batch", &Dataset::batch, nb::arg("samples"), nb::arg("drop_remainder"))
-      .def("prefetch", &Dataset::prefetch, nb::arg("batches"), nb::arg("max_bytes"), nb::arg("in_order"))
+      .def("prefetch", &Dataset::prefetch, nb::arg("batches"), nb::arg("max_bytes"), nb::arg("in_order"),
+           nb::arg("adapts"))
       .def("shard", &Dataset::shard, nb::arg("rank"), nb::arg("size"))
       .def("repeat", &Dataset::repeat, nb::arg("epochs"))
       .def_prop_ro("samples", &Dataset::samples)

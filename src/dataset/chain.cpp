@@ -273,7 +273,7 @@ Dataset Dataset::batch(std::uint64_t samples, bool drop_remainder) const {
   return Dataset(std::move(chain));
 }
 
-Dataset Dataset::prefetch(int batches, std::uint64_t max_bytes, bool in_order) const {
+Dataset Dataset::prefetch(int batches, std::uint64_t max_bytes, bool in_order, bool adapts) const {
   if (!chain_->batched) refuse("prefetch() counts batches; put it after batch()");
   if (batches < 0 || batches > (1 << 20))
     refuse("cannot prefetch " + std::to_string(batches) + " batches; expected 0 or more");
@@ -281,6 +281,7 @@ Dataset Dataset::prefetch(int batches, std::uint64_t max_bytes, bool in_order) c
   chain->prefetch = batches;
   chain->prefetch_max_bytes = max_bytes;
   chain->in_order = in_order;
+  chain->adapts_prefetch = adapts;
   return Dataset(std::move(chain));
 }
 

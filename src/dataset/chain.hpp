@@ -42,6 +42,7 @@ struct Chain {
   int prefetch = 0;
   std::uint64_t prefetch_max_bytes = 0;  ///< 0: no limit
   bool in_order = true;
+  bool adapts_prefetch = false;
   std::uint64_t repeat = 1;
   int threads = 0;
 

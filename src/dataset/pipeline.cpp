@@ -43,6 +43,9 @@ constexpr std::uint64_t kReplacements = 16;
 // Batches are delivered out of order only until the state has this many entries, so that it stays small.
 constexpr std::size_t kGivenMax = 1024;
 
+// Records of skipped samples that are kept beside those of the last batch.
+constexpr std::size_t kSkippedKept = 1000;
+
 std::size_t thread_count(const Chain& chain, const engine::SpareCores& cores) {
   constexpr std::int64_t kMost = 1024;
   std::int64_t count = cores.count;
@@ -59,7 +62,7 @@ std::shared_ptr<Pipeline> Pipeline::start(std::shared_ptr<const Chain> chain, co
     const std::lock_guard lock(pipeline->mutex_);
     const std::size_t count = thread_count(*pipeline->chain_, pipeline->cores_);
     // Buffers that a thread keeps are part of the budget: three, of an eighth at most together.
-    pipeline->memory_.scratch_bytes = pipeline->chain_->budget.ram_bytes / (24 * count);
+    pipeline->budget_.scratch_bytes = pipeline->chain_->budget.ram_bytes / (24 * count);
     try {
       for (std::size_t i = 0; i < count; ++i) pipeline->start_thread();
     } catch (const std::system_error& error) {
@@ -67,7 +70,7 @@ std::shared_ptr<Pipeline> Pipeline::start(std::shared_ptr<const Chain> chain, co
       if (pipeline->threads_.empty())
         throw Error(ErrorCode::io, "no thread can be started to read samples", -1, error.what());
     }
-    pipeline->stats_.threads = pipeline->threads_.size();
+    pipeline->stats_.threads = pipeline->cpus_ = pipeline->threads_.size();
   }
   return {pipeline.get(), [pipeline](Pipeline*) { pipeline->close(); }};
 }
@@ -84,9 +87,12 @@ Pipeline::Pipeline(std::shared_ptr<const Chain> chain, const DatasetState& from)
       from_given_(from.given),
       consumed_(from) {
   if (fixed_form_) last_form_ = *fixed_form_;
+  depth_ = static_cast<std::size_t>(chain_->prefetch);
+  adapts_readers_ = chain_->threads == 0 && options().io_threads == 0;
+  if (adapts_readers_) budget_.compute = [this](Attempt& attempt) { compute(attempt); };
   if (chain_->budget.ram_bytes > 0) {
-    memory_.reserve = [this](Attempt& attempt, std::uint64_t bytes) { reserve(attempt, bytes); };
-    memory_.hold = [this](Attempt& attempt, std::uint64_t bytes, std::uint64_t kept) { hold(attempt, bytes, kept); };
+    budget_.reserve = [this](Attempt& attempt, std::uint64_t bytes) { reserve(attempt, bytes); };
+    budget_.hold = [this](Attempt& attempt, std::uint64_t bytes, std::uint64_t kept) { hold(attempt, bytes, kept); };
   }
   for (const Stage& stage : chain_->stages) {
     const auto* map = std::get_if<MapStage>(&stage);
@@ -125,6 +131,7 @@ std::vector<std::string> Pipeline::close() {
   work_ready_.notify_all();
   batch_ready_.notify_all();
   memory_freed_.notify_all();
+  core_freed_.notify_all();
   std::vector<std::string> left_behind;
   const bool may_leave = chain_->limits.time.count() > 0 || chain_->calls.interrupt;
   if (may_leave) {
@@ -166,7 +173,7 @@ bool Pipeline::can_open() const {
   if (all_opened_ || failure_) return false;
   if (window_.empty()) return chain_->prefetch > 0 || waiting_;
   const std::uint64_t limit = chain_->prefetch_max_bytes;
-  if (window_.size() >= static_cast<std::size_t>(chain_->prefetch)) return false;
+  if (window_.size() >= depth_) return false;
   if (limit > 0 && (batch_bytes_ == 0 || window_bytes_ + batch_bytes_ > limit)) return false;
   const std::uint64_t budget = chain_->budget.ram_bytes;
   if (budget == 0) return true;
@@ -200,9 +207,13 @@ void Pipeline::reserve(Attempt& attempt, std::uint64_t bytes) {
   if (bytes == kUnknownBytes && object_bytes_ > 0) bytes = object_bytes_;
   if (bytes != kUnknownBytes && bytes <= attempt.held_bytes) return;
   if (!may_hold(attempt, bytes)) {
+    // The sample that may go on may need the core.
+    const bool computes = attempt.computes;
+    end_computing(attempt);
     attempt.begin_wait();
     memory_freed_.wait(lock, [&] { return may_hold(attempt, bytes); });
     attempt.end_wait();
+    if (computes) begin_computing(attempt, lock);
   }
   if (bytes != kUnknownBytes) attempt.held_bytes = bytes;
   stats_.held_bytes = std::max(stats_.held_bytes, held_bytes());
@@ -216,6 +227,96 @@ void Pipeline::hold(Attempt& attempt, std::uint64_t bytes, std::uint64_t kept) {
   if (!chain_->source->tells_sizes()) object_bytes_ = std::max(object_bytes_, bytes);
   stats_.held_bytes = std::max(stats_.held_bytes, held_bytes());
   memory_freed_.notify_all();
+}
+
+/// Under the lock. The sample that is delivered first goes first.
+bool Pipeline::may_compute(const Attempt& attempt) const {
+  if (stopping_ || attempt.given_up()) return true;
+  if (computing_ >= cpus_) return false;
+  const auto turn = [](const Attempt& a) { return std::pair(a.work()->number, a.place()); };
+  return std::ranges::none_of(threads_, [&](const Thread& thread) {
+    return thread.attempt.wants_to_compute && turn(thread.attempt) < turn(attempt);
+  });
+}
+
+void Pipeline::compute(Attempt& attempt) {
+  std::unique_lock lock(mutex_);
+  begin_computing(attempt, lock);
+}
+
+void Pipeline::begin_computing(Attempt& attempt, std::unique_lock<std::mutex>& lock) {
+  if (!may_compute(attempt)) {
+    attempt.wants_to_compute = true;
+    attempt.begin_wait();
+    core_freed_.wait(lock, [&] { return may_compute(attempt); });
+    attempt.end_wait();
+    attempt.wants_to_compute = false;
+    core_freed_.notify_all();  // the next in turn may have been waiting for this one
+  }
+  if (attempt.given_up()) return;
+  attempt.computes = true;
+  ++computing_;
+}
+
+void Pipeline::end_computing(Attempt& attempt) {
+  if (!std::exchange(attempt.computes, false)) return;
+  --computing_;
+  core_freed_.notify_all();
+}
+
+/// Under the lock. The thread goes on to another sample, or is given up.
+void Pipeline::end_attempt(Attempt& attempt) {
+  end_computing(attempt);
+  if (making_-- == cpus_ + readers_) work_ready_.notify_one();
+}
+
+/// Under the lock, after a sample was made. By Little's law, cpus_ threads are kept busy by as many readers as there
+/// are reads in the time in which they make what was read. More than the reads of the window help nothing.
+void Pipeline::adapt_readers(const SampleTimes& times) {
+  if (!adapts_readers_) return;
+  if (times.read_end_s > times.read_begin_s)
+    reads_.finished(times.read_begin_s, times.read_end_s, std::max<std::uint64_t>(times.read_bytes, 1));
+  constexpr std::uint64_t kSamplesOfThread = 4;
+  if (++interval_.samples < kSamplesOfThread * (cpus_ + readers_)) return;
+  const double compute_s = stats_.decode_s + stats_.map_s + stats_.collate_s;
+  const double reading = stats_.read_s - interval_.read_s;
+  const double computing = compute_s - interval_.compute_s;
+  if (interval_.waited) {
+    double readers = reads_.reads();
+    if (computing * readers > static_cast<double>(cpus_) * reading)
+      readers = static_cast<double>(cpus_) * reading / computing;
+    constexpr std::size_t kMost = 1024;
+    readers_ = std::min(static_cast<std::size_t>(readers + 0.5), kMost - std::min(kMost, cpus_));
+    const auto live = static_cast<std::size_t>(std::ranges::count_if(
+        threads_, [](const Thread& thread) { return !thread.ended && !thread.attempt.given_up(); }));
+    try {
+      for (std::size_t i = live; i < cpus_ + readers_; ++i) start_thread();
+    } catch (const std::system_error&) {
+      readers_ = live > cpus_ ? live - cpus_ : 0;
+    }
+    work_ready_.notify_all();
+  }
+  stats_.readers = readers_;
+  interval_ = {0, stats_.read_s, compute_s, false};
+}
+
+/// Under the lock, which it may give up meanwhile.
+void Pipeline::adapt_prefetch(std::unique_lock<std::mutex>& lock) {
+  if (!waiting_ || front_ready()) return;
+  interval_.waited = true;
+  if (!chain_->adapts_prefetch || window_.size() < depth_ || all_opened_) return;
+  bool grows = was_full_ || (fully_claimed_ == window_.size() && retries_.empty());
+  if (!grows && chain_->source->wants_announcements()) {
+    lock.unlock();
+    grows = chain_->source->wants_more();
+    lock.lock();
+  }
+  if (!grows) return;
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  depth_ = std::min(2 * depth_, kMost);
+  was_full_ = false;
+  if (chain_->budget.ram_bytes == 0) slots_->keep(depth_ + 2);
+  if (can_open()) work_ready_.notify_one();
 }
 
 void Pipeline::open() {
@@ -296,6 +397,20 @@ void Pipeline::announce(std::unique_lock<std::mutex>& lock) {
   work->announced = true;
 }
 
+void Pipeline::open_next(std::unique_lock<std::mutex>& lock) {
+  try {
+    open();
+    announce(lock);
+  } catch (const std::exception& error) {
+    all_opened_ = true;
+    open_failure_ = std::make_exception_ptr(
+        Error(ErrorCode::no_space, "there is no memory for a batch; use smaller batches or prefetch fewer of them", -1,
+              error.what()));
+  }
+  work_ready_.notify_all();
+  batch_ready_.notify_one();
+}
+
 /// Under the lock. The oldest sample that no thread makes yet.
 bool Pipeline::claim(Attempt& attempt) {
   if (!retries_.empty()) {
@@ -361,31 +476,34 @@ void Pipeline::complete(Work& work, std::unique_lock<std::mutex>& lock) {
   memory_freed_.notify_all();
   batch_bytes_ = std::max(batch_bytes_, work.size_bytes);
   work.complete = true;
+  was_full_ = was_full_ ||
+              (window_.size() >= depth_ && std::ranges::all_of(window_, [](const auto& one) { return one->complete; }));
   batch_ready_.notify_one();
   if (can_open()) work_ready_.notify_one();
 }
 
 void Pipeline::run(Thread& self) {
-  Worker worker(*chain_, fixed_form_, call_limits_, memory_);
+  Worker worker(*chain_, fixed_form_, call_limits_, budget_);
   std::unique_lock lock(mutex_);
   for (;;) {
     bool claimed = false;
-    work_ready_.wait(lock, [&] { return stopping_ || (claimed = claim(self.attempt)) || can_open(); });
+    const auto has_work = [&] {
+      // What a source fetches ahead should not wait for threads that wait for it.
+      if (stopping_ || (chain_->source->wants_announcements() && can_open())) return true;
+      if (making_ < cpus_ + readers_ && claim(self.attempt)) return claimed = true;
+      return can_open();
+    };
+    while (!has_work()) {
+      adapt_prefetch(lock);
+      if (has_work()) break;
+      work_ready_.wait(lock);
+    }
     if (stopping_) break;
     if (!claimed) {
-      try {
-        open();
-        announce(lock);
-      } catch (const std::exception& error) {
-        all_opened_ = true;
-        open_failure_ = std::make_exception_ptr(
-            Error(ErrorCode::no_space, "there is no memory for a batch; use smaller batches or prefetch fewer of them",
-                  -1, error.what()));
-      }
-      work_ready_.notify_all();
-      batch_ready_.notify_one();
+      open_next(lock);
       continue;
     }
+    ++making_;
     lock.unlock();
     SampleTimes times;
     Worker::Result result = worker.make(self.attempt, times);
@@ -395,8 +513,11 @@ void Pipeline::run(Thread& self) {
     stats_.map_s += times.map_s;
     stats_.read_bytes += times.read_bytes;
     if (self.attempt.given_up()) break;  // another thread does its work
+    end_attempt(self.attempt);
+    adapt_readers(times);
+    if (chain_->source->wants_announcements()) adapt_prefetch(lock);
     const std::shared_ptr<Work> work = self.attempt.work();
-    if (memory_.hold) {
+    if (budget_.hold) {
       work->sample_bytes += self.attempt.kept_bytes;
       self.scratch_bytes = worker.scratch_bytes();
       memory_freed_.notify_all();
@@ -434,6 +555,7 @@ void Pipeline::give_up_overdue(std::unique_lock<std::mutex>& lock) {
     if (!attempt.work() || attempt.given_up() || attempt.queued()) continue;
     if (Clock::now() - attempt.begun() < chain_->limits.time || !attempt.give_up()) continue;
     attempt.leave_call();
+    end_attempt(attempt);
     overdue.push_back({thread.handle, attempt.work(), attempt.place(), attempt.number(), attempt.stage()});
   }
   for (const Overdue& one : overdue) {
@@ -568,6 +690,12 @@ bool Pipeline::ready_within(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   waiting_ = true;
   if (can_open()) work_ready_.notify_one();
+  adapt_prefetch(lock);
+  // All threads may wait for what is fetched.
+  while (chain_->source->wants_announcements() && !stopping_ && can_open()) {
+    open_next(lock);
+    adapt_prefetch(lock);
+  }
   bool ready = front_ready();
   while (!ready && Clock::now() < end) {
     give_up_overdue(lock);
@@ -626,6 +754,7 @@ void Pipeline::check_failures(const Work& work, const std::vector<std::string>& 
     failure_ = std::make_exception_ptr(Error(code, message, -1, cause));
     std::rethrow_exception(failure_);
   };
+  while (skipped_.size() > kSkippedKept) skipped_.pop_front();
   for (std::size_t i = 0; i < work.failures.size(); ++i) {
     const Work::Failure& failure = work.failures[i];
     const std::string& path = names[i];
@@ -651,6 +780,7 @@ DatasetStats Pipeline::stats() const {
   check_process();
   const std::lock_guard lock(mutex_);
   DatasetStats stats = stats_;
+  stats.prefetch = depth_;
   stats.elapsed_s = std::chrono::duration<double>(Clock::now() - begin_).count();
   return stats;
 }
@@ -658,8 +788,9 @@ DatasetStats Pipeline::stats() const {
 std::vector<SkippedSample> Pipeline::skipped(std::size_t first) const {
   check_process();
   const std::lock_guard lock(mutex_);
-  if (first >= skipped_.size()) return {};
-  return {skipped_.begin() + static_cast<std::ptrdiff_t>(first), skipped_.end()};
+  const std::size_t gone = stats_.skipped - skipped_.size();
+  if (first >= stats_.skipped) return {};
+  return {skipped_.begin() + static_cast<std::ptrdiff_t>(std::max(first, gone) - gone), skipped_.end()};
 }
 
 }  // namespace penstock::dataset

@@ -22,6 +22,7 @@
 #include "dataset/worker.hpp"
 #include "penstock/dataset.hpp"
 #include "penstock/error.hpp"
+#include "penstock/read_window.hpp"
 
 namespace penstock::dataset {
 
@@ -66,6 +67,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   void run(Thread& self);
   bool can_open() const;
   void open();
+  void open_next(std::unique_lock<std::mutex>& lock);
   void announce(std::unique_lock<std::mutex>& lock);
   bool claim(Attempt& attempt);
   bool settle(const std::shared_ptr<Work>& work, std::uint64_t place, std::uint64_t number, Worker::Result result);
@@ -81,6 +83,13 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   bool may_hold(const Attempt& attempt, std::uint64_t bytes) const;
   void reserve(Attempt& attempt, std::uint64_t bytes);
   void hold(Attempt& attempt, std::uint64_t bytes, std::uint64_t kept);
+  bool may_compute(const Attempt& attempt) const;
+  void compute(Attempt& attempt);
+  void begin_computing(Attempt& attempt, std::unique_lock<std::mutex>& lock);
+  void end_computing(Attempt& attempt);
+  void end_attempt(Attempt& attempt);
+  void adapt_readers(const SampleTimes& times);
+  void adapt_prefetch(std::unique_lock<std::mutex>& lock);
   void check_failures(const Work& work, const std::vector<std::string>& names);
   void check_process() const;
 
@@ -91,13 +100,14 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   const Clock::time_point begin_ = Clock::now();
   CallLimits call_limits_;
   const engine::SpareCores cores_;
-  SampleMemory memory_;
+  SampleBudget budget_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_ready_;
   std::condition_variable batch_ready_;
   std::condition_variable thread_ended_;
   std::condition_variable memory_freed_;
+  std::condition_variable core_freed_;
   std::deque<std::shared_ptr<Work>> window_;
   std::size_t fully_claimed_ = 0;  ///< of the window's first batches
   std::deque<Retry> retries_;
@@ -105,8 +115,22 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   std::uint64_t batch_bytes_ = 0;   ///< of the largest batch so far
   std::uint64_t object_bytes_ = 0;  ///< of the largest sample of unknown size so far
   std::uint64_t opened_ = 0;        ///< batches
-  DatasetState opening_;            ///< the next batch to open
-  std::uint64_t end_epoch_;         ///< where it ends
+  std::size_t depth_ = 0;           ///< batches ahead
+  bool was_full_ = false;           ///< all of them were complete since the depth changed
+  bool adapts_readers_ = false;
+  std::size_t cpus_ = 1;       ///< threads that may use a core at a time
+  std::size_t computing_ = 0;  ///< that do
+  std::size_t readers_ = 0;    ///< threads beyond cpus_
+  std::size_t making_ = 0;     ///< samples that threads make now
+  ReadWindow reads_;
+  struct {
+    std::uint64_t samples = 0;
+    double read_s = 0;
+    double compute_s = 0;
+    bool waited = false;     ///< the program, for a batch
+  } interval_;               ///< since the readers were last adapted
+  DatasetState opening_;     ///< the next batch to open
+  std::uint64_t end_epoch_;  ///< where it ends
   bool all_opened_ = false;
   bool waiting_ = false;
   bool stopping_ = false;
@@ -118,7 +142,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   std::exception_ptr failure_;       ///< given to the consumer
   std::exception_ptr open_failure_;  ///< comes after the batches of the window
   SampleForm last_form_;
-  std::vector<SkippedSample> skipped_;
+  std::deque<SkippedSample> skipped_;  ///< the last ones
   DatasetStats stats_;
 
   std::list<Thread> threads_;

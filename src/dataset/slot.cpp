@@ -30,6 +30,11 @@ std::shared_ptr<Slot> SlotPool::take() {
   return {slot.release(), [pool = shared_from_this()](Slot* p) { pool->give(std::unique_ptr<Slot>(p)); }};
 }
 
+void SlotPool::keep(std::size_t slots) {
+  const std::lock_guard lock(mutex_);
+  kept_ = slots;
+}
+
 std::uint64_t SlotPool::free_bytes() {
   const std::lock_guard lock(mutex_);
   std::uint64_t bytes = 0;

@@ -43,6 +43,8 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   /// A slot that returns here when its last owner releases it. Never waits for one: a consumer that keeps every batch
   /// must not stop the pipeline.
   std::shared_ptr<Slot> take();
+  /// Keeps at most this many free slots from now on.
+  void keep(std::size_t slots);
   /// Memory of the free slots.
   std::uint64_t free_bytes();
 

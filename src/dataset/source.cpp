@@ -95,6 +95,7 @@ class OfFunctions : public Source {
   void announce(std::span<const std::uint64_t> indices) const override {
     if (source_.announce) source_.announce(indices);
   }
+  bool wants_more() const override { return source_.wants_more && source_.wants_more(); }
 
  protected:
   /// Of what both hold.
@@ -178,6 +179,9 @@ class Concatenated : public Source {
   }
   bool wants_announcements() const override {
     return std::ranges::any_of(sources_, [](const SourcePtr& source) { return source->wants_announcements(); });
+  }
+  bool wants_more() const override {
+    return std::ranges::any_of(sources_, [](const SourcePtr& source) { return source->wants_more(); });
   }
   void announce(std::span<const std::uint64_t> indices) const override {
     std::vector<std::vector<std::uint64_t>> parts(sources_.size());

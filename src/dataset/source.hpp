@@ -35,6 +35,8 @@ class Source {
   virtual bool wants_announcements() const { return false; }
   /// Samples that are read soon, in this order: the source may begin to fetch them. Must not block for them.
   virtual void announce(std::span<const std::uint64_t>) const {}
+  /// Whether it could fetch more at once than was announced. Must not block.
+  virtual bool wants_more() const { return false; }
   /// Hexadecimal digits, equal for equal lists of samples.
   virtual std::string digest() const = 0;
 };

@@ -27,6 +27,31 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_;
 };
 
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Of a read, without its waits for memory.
+class ReadTime {
+ public:
+  ReadTime(const Attempt& attempt, SampleTimes& times)
+      : attempt_(attempt), times_(times), waited_before_s_(attempt.waited_s()) {
+    times.read_begin_s = seconds_now();
+  }
+  ~ReadTime() {
+    times_.read_end_s = seconds_now();
+    times_.read_begin_s += attempt_.waited_s() - waited_before_s_;
+    times_.read_s += times_.read_end_s - times_.read_begin_s;
+  }
+  ReadTime(const ReadTime&) = delete;
+  ReadTime& operator=(const ReadTime&) = delete;
+
+ private:
+  const Attempt& attempt_;
+  SampleTimes& times_;
+  const double waited_before_s_;
+};
+
 class Call {
  public:
   Call(Attempt& attempt, std::counting_semaphore<>* bound) : attempt_(attempt) { attempt_.enter_call(bound); }
@@ -77,14 +102,14 @@ Worker::Result Worker::make(Attempt& attempt, SampleTimes& times) noexcept {
 }
 
 ConstBytes Worker::read(Attempt& attempt, Sample& sample, SampleTimes& times) {
-  const auto reserve = [&](std::uint64_t bytes) { memory_.reserve(attempt, bytes); };
-  if (memory_.reserve && !chain_.source->tells_sizes()) reserve(kUnknownBytes);
-  const Stopwatch time(times.read_s);
+  const auto reserve = [&](std::uint64_t bytes) { budget_.reserve(attempt, bytes); };
+  if (budget_.reserve && !chain_.source->tells_sizes()) reserve(kUnknownBytes);
+  const ReadTime time(attempt, times);
   const trace::Span span("read", kLane);
   sample.object = chain_.source->object(sample.index);
   if (sample.object) return {};
   ReadLimits limits{chain_.limits.bytes};
-  if (memory_.reserve && chain_.source->tells_sizes()) limits.before_allocation = reserve;
+  if (budget_.reserve && chain_.source->tells_sizes()) limits.before_allocation = reserve;
   const ConstBytes bytes = chain_.source->read(sample.index, limits, file_);
   times.read_bytes += bytes.size();
   sample.form = {DType::uint8, {bytes.size()}};
@@ -111,16 +136,16 @@ void Worker::call(std::size_t stage, Attempt& attempt, Sample& sample, SampleTim
 
 /// The budget learns what a function of the program has made.
 void Worker::hold(Attempt& attempt, const Sample& sample, std::uint64_t kept) {
-  if (!memory_.hold) return;
+  if (!budget_.hold) return;
   const std::uint64_t object = sample.object && chain_.calls.size_bytes ? chain_.calls.size_bytes(sample.object) : 0;
   const std::uint64_t bytes = sample.object ? object : sample.data.size();
-  memory_.hold(attempt, bytes, kept == kUnknownBytes ? bytes : kept);
+  budget_.hold(attempt, bytes, kept == kUnknownBytes ? bytes : kept);
 }
 
 void Worker::trim() {
-  if (!memory_.hold) return;
+  if (!budget_.hold) return;
   for (std::vector<std::byte>* buffer : {&file_, &spare_, &sample_.data})
-    if (buffer->capacity() > memory_.scratch_bytes) std::vector<std::byte>().swap(*buffer);
+    if (buffer->capacity() > budget_.scratch_bytes) std::vector<std::byte>().swap(*buffer);
 }
 
 /// False if the batch goes without the sample.
@@ -158,6 +183,7 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
     chain_.cache->insert(std::move(copy), chain_.calls);
   };
 
+  if (budget_.compute && made < chain_.stages.size()) budget_.compute(attempt);
   if (made == 0) remember();
   Slot& slot = *work.slot;
   const std::uint64_t sample_bytes = fixed_form_ ? fixed_form_->size_bytes() : 0;
@@ -175,8 +201,8 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
         break;
       }
       std::function<void(std::uint64_t)> before_allocation;
-      if (memory_.reserve)
-        before_allocation = [&](std::uint64_t bytes) { memory_.reserve(attempt, current.size() + bytes); };
+      if (budget_.reserve)
+        before_allocation = [&](std::uint64_t bytes) { budget_.reserve(attempt, current.size() + bytes); };
       Destination destination(spare_, std::move(before_allocation));
       decode(*options, current, sample, destination, times);
       std::swap(sample.data, spare_);
@@ -207,7 +233,7 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
     } else {
       slot.pieces[place].assign(current.begin(), current.end());
     }
-    if (memory_.hold) memory_.hold(attempt, current.size(), current.size());
+    if (budget_.hold) budget_.hold(attempt, current.size(), current.size());
   } else {
     own();
     hold(attempt, sample, kUnknownBytes);

@@ -56,6 +56,8 @@ struct SampleTimes {
   double decode_s = 0;
   double map_s = 0;
   std::uint64_t read_bytes = 0;
+  double read_begin_s = 0;  ///< of the steady clock; equal to read_end_s if nothing was read
+  double read_end_s = 0;
 };
 
 /// One try to make one sample. The thread that makes it and a consumer that waits for it share it.
@@ -71,6 +73,8 @@ class Attempt {
     stage_ = 0;
     held_bytes = 0;
     kept_bytes = 0;
+    computes = false;
+    waited_s_ = 0;
     state_ = State::running;
     begin_ = Clock::now().time_since_epoch();
   }
@@ -117,13 +121,19 @@ class Attempt {
     queued_ = true;
   }
   void end_wait() {
-    begin_ = begin_.load() + (Clock::now() - asked_);
+    const auto waited = Clock::now() - asked_;
+    begin_ = begin_.load() + waited;
+    waited_s_ += std::chrono::duration<double>(waited).count();
     queued_ = false;
   }
+  /// For the thread that makes the sample: the sum of its waits for others.
+  double waited_s() const { return waited_s_; }
 
   // Under the pipeline's lock.
   std::uint64_t held_bytes = 0;  ///< memory that the sample takes now
   std::uint64_t kept_bytes = 0;  ///< of it, what its batch keeps
+  bool computes = false;         ///< is one of the threads that use a core
+  bool wants_to_compute = false;
 
  private:
   enum class State { running, storing, given_up };
@@ -140,14 +150,17 @@ class Attempt {
   std::atomic<std::counting_semaphore<>*> permit_ = nullptr;
   std::atomic<bool> queued_ = false;
   Clock::time_point asked_;
+  double waited_s_ = 0;
   std::atomic<Clock::duration> begin_ = Clock::duration::zero();
 };
 
 /// The limits on parallel calls, one per stage; null if a stage has none.
 using CallLimits = std::vector<std::unique_ptr<std::counting_semaphore<>>>;
 
-/// The memory that samples take. Both functions are empty if there is no budget.
-struct SampleMemory {
+/// What samples take of the budget. The functions are empty if it does not limit that.
+struct SampleBudget {
+  /// The sample is read; what follows takes a core. Waits for one.
+  std::function<void(Attempt&)> compute;
   /// The sample is about to take so many bytes in all: waits until they are in the budget, or no older sample is made.
   std::function<void(Attempt&, std::uint64_t bytes)> reserve;
   /// It takes so many bytes in all, and its batch keeps `kept` of them.
@@ -161,8 +174,8 @@ constexpr std::uint64_t kUnknownBytes = ~std::uint64_t{0};
 class Worker {
  public:
   Worker(const Chain& chain, const std::optional<SampleForm>& fixed_form, const CallLimits& call_limits,
-         const SampleMemory& memory)
-      : chain_(chain), fixed_form_(fixed_form), call_limits_(call_limits), memory_(memory) {}
+         const SampleBudget& budget)
+      : chain_(chain), fixed_form_(fixed_form), call_limits_(call_limits), budget_(budget) {}
 
   struct Result {
     std::optional<Work::Failure> failure;
@@ -186,7 +199,7 @@ class Worker {
   const Chain& chain_;
   const std::optional<SampleForm>& fixed_form_;
   const CallLimits& call_limits_;
-  const SampleMemory& memory_;
+  const SampleBudget& budget_;
   DecoderSet decoders_;
   std::vector<std::byte> file_;
   std::vector<std::byte> spare_;

@@ -167,6 +167,25 @@ def test_replacements_run_out_when_all_samples_are_bad():
     assert sorted(one.index for one in ds.skipped) == list(range(6))
 
 
+def test_the_list_of_skipped_samples_is_bounded_and_their_count_is_exact(tmp_path):
+    log = tmp_path / "skipped.jsonl"
+
+    def fail(number):
+        raise ValueError(f"not {number}")
+
+    ds = ps.Dataset.from_source(range(2500)).map(fail).ignore_errors(log=log).batch(100)
+    for _ in range(2):
+        list(ds)
+    assert ds.stats.skipped == ds.skipped.total == ds.state_dict()["skipped"] == 5000
+    assert len(log.read_text().splitlines()) == 5000
+    assert [one.index for one in ds.skipped] == list(range(1500, 2500))
+    assert "and 4000 earlier ones, which are only counted" in repr(ds.skipped)
+    assert "earlier" not in repr(ps.Dataset.from_source(range(3)).batch(1).skipped)
+    wide = ps.Dataset.from_source(range(2500)).map(fail).ignore_errors(log=tmp_path / "wide").batch(2500)
+    list(wide)
+    assert len((tmp_path / "wide").read_text().splitlines()) == 2500  # also those of one batch
+
+
 def test_skipped_samples_are_counted_in_the_state_and_logged(tmp_path):
     logged = []
     base = numbers(12).map(failing({1, 6, 7}))

@@ -45,9 +45,7 @@ def _penstock(how: Setting) -> Pass:
     data = ps.Dataset.from_files(how.paths)
     # Without a decode stage, a batch is a list of files.
     data = (
-        data.decode_jpeg((SIDE, SIDE), num_parallel_calls=how.threads)
-        if how.decode
-        else data.filter(lambda *_: True, how.threads)
+        data.decode_jpeg((SIDE, SIDE), num_parallel_calls=how.threads) if how.decode else data.budget(cpus=how.threads)
     )
     data = data.batch(how.batch).prefetch(max(2, 2 * how.threads * 8 // how.batch))
     return lambda: (len(labels) for _, labels in data)

@@ -47,7 +47,8 @@ class Program:
     #: samples says in "cannot" why it cannot be measured.
     job: str = ""
     #: The case's measure() is called in this process, without a launcher. For programs with a job name only. A setting may
-    #: then hold more about each sample in "details".
+    #: then hold more about each sample in "details". If the case says TELLS_PROGRESS, measure() gets a third argument: a
+    #: function to call with the share of its work that is done.
     local: bool = False
 
 
@@ -122,7 +123,12 @@ class Jobs:
         return list(together.values())
 
     def measure_group(
-        self, peers: Sequence[str], parameters: dict[str, Any], ranks: int, what: str = ""
+        self,
+        peers: Sequence[str],
+        parameters: dict[str, Any],
+        ranks: int,
+        what: str = "",
+        advance: Callable[[float], None] = lambda share: None,
     ) -> dict[str, Measured]:
         """Run one job of one of groups()."""
         peers = [peer for peer in peers if peer not in self.left_out]
@@ -132,7 +138,7 @@ class Jobs:
         self._tell(f"{self._case_name}: {', '.join(peers)}, {ranks} ranks{what}")
         names = ",".join(self.peers[peer][1].name for peer in peers)
         measured = (
-            self._case.measure(names, parameters)
+            self._case.measure(names, parameters, *([advance] if getattr(self._case, "TELLS_PROGRESS", False) else []))
             if program.local
             else _launch(self._case_name, mpi, replace(program, name=names), parameters, ranks)
         )
@@ -201,10 +207,16 @@ def run(
             # A different order each time: the first job after a pause finds the machine in another state.
             order = jobs.groups()
             for group in order if done % 2 == 0 else reversed(order):
-                advance(groups_done[0], repetitions * len(ranks) * len(order))
+                before, total = groups_done[0], repetitions * len(ranks) * len(order)
+                advance(before, total)
                 groups_done[0] += 1
+
+                def share_done(share: float, before: int = before, total: int = total) -> None:
+                    # In thousandths, which a bar of whole steps can show.
+                    advance(round(1000 * (before + share)), 1000 * total)
+
                 turn = f", repetition {done + 1} of {repetitions}"
-                for peer, measured in jobs.measure_group(group, parameters, size, turn).items():
+                for peer, measured in jobs.measure_group(group, parameters, size, turn, share_done).items():
                     for setting, samples in measured:
                         details = setting.pop("details", [])
                         setting = {"ranks": size, **setting}

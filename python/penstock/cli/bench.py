@@ -123,6 +123,7 @@ def _command(name: str) -> click.Command:
         mpi: str,
         peers: str,
         quick: bool,
+        quiet: bool,
         as_json: bool,
         plot: str | None,
         **given: str | None,
@@ -141,7 +142,7 @@ def _command(name: str) -> click.Command:
             except ValueError as error:
                 raise click.BadParameter(str(error), param_hint=_flag(key)) from error
             _require_choice(key, parameters[key], getattr(case, "CHOICES", {}).get(key))
-        with progress.bar(f"bench {name}") as advance:
+        with progress.bar(f"bench {name}", shown=not (quiet or as_json)) as advance:
             report = runner.run(
                 name,
                 case,
@@ -151,7 +152,7 @@ def _command(name: str) -> click.Command:
                 repetitions=repetitions or (1 if quick else usual_repetitions),
                 programs=[word for word in peers.split(",") if word],
                 minutes=minutes or (math.inf if repetitions else limit),
-                tell=lambda text: click.echo(text, err=True),
+                tell=lambda text: None if quiet else click.echo(text, err=True),
                 advance=advance,
             )
         if not report.rows:
@@ -178,6 +179,7 @@ def _command(name: str) -> click.Command:
             help="What to measure, comma-separated, such as penstock,plain for the peers penstock/… and plain/…. [default: all]",
         ),
         click.Option(["--quick"], is_flag=True, help="Few and small settings, to check that it runs."),
+        click.Option(["--quiet"], is_flag=True, help="Say nothing of the progress."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
         click.Option(
             ["--plot"],

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from penstock import progress
 from penstock.error import Error
 
 
@@ -29,7 +30,8 @@ def dataset() -> None:
     "--label-field", metavar="EXT", help="Tar files: the label is the integer in the file with this extension."
 )
 @click.option("--storage-options", metavar="JSON", help="Of fsspec, for URLs, such as '{\"anon\": true}'.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, help="Show no progress on a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and show no progress.")
 def index(
     inputs: tuple[str, ...],
     out: str,
@@ -38,6 +40,7 @@ def index(
     field: str | None,
     label_field: str | None,
     storage_options: str | None,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Save the list of the samples in INPUTS, which Dataset.from_index opens at once.
@@ -61,15 +64,17 @@ def index(
             raise click.BadParameter(f"{error}", param_hint="--storage-options") from None
         if not isinstance(options, dict):
             raise Error(f"--storage-options is {storage_options}; expected a JSON object")
-    made = build_index(
-        inputs,
-        out,
-        label_folders=label_folders,
-        extensions=extensions,
-        field=field,
-        label_field=label_field,
-        storage_options=options,
-    )
+    with progress.bar(f"index {out}", shown=not (quiet or as_json)) as advance:
+        made = build_index(
+            inputs,
+            out,
+            label_folders=label_folders,
+            extensions=extensions,
+            field=field,
+            label_field=label_field,
+            storage_options=options,
+            progress=advance,
+        )
     if as_json:
         click.echo(json.dumps(made._asdict()))
     else:

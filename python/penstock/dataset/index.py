@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from penstock import _penstock
 from penstock.dataset import records
@@ -13,6 +13,8 @@ from penstock.dataset.reader import filesystem, opened
 from penstock.error import Error
 
 SampleIndex = _penstock.dataset.SampleIndex
+
+_T = TypeVar("_T")
 
 #: Kinds of samples that an index lists.
 FILES, TAR, TFRECORD = "files", "tar", "tfrecord"
@@ -38,6 +40,7 @@ def build_index(
     field: str | None = None,
     label_field: str | None = None,
     storage_options: dict[str, Any] | None = None,
+    progress: Callable[[int, int], Any] | None = None,
 ) -> IndexSummary:
     """Save a list of samples, which :meth:`penstock.Dataset.from_index` opens at once, however long it is.
 
@@ -59,6 +62,8 @@ def build_index(
         extension ``label_field``. Without them, a sample is all files of one stem.
     storage_options
         Of fsspec, for URLs.
+    progress
+        Is called with (done, total) now and then: files or shards.
     """
     paths = [os.fspath(path) for path in inputs]
     endings = {_kind(path) for path in paths}
@@ -71,14 +76,15 @@ def build_index(
         raise Error("only the samples of tar files have fields")
     if label_field and not field:
         raise Error("a label field needs the field that it labels")
+    tell = progress or (lambda done, total: None)
     if kind == FILES:
         found = list(_files(paths, tuple(extensions), storage_options))
         numbers = _labels([path for path, _ in found], labels, label_folders)
         entries: Iterator[tuple[str, records.Part]] = (
-            (path, records.Part(0, size, label)) for (path, size), label in zip(found, numbers)
+            (path, records.Part(0, size, label)) for (path, size), label in zip(_told(found, tell), numbers)
         )
     else:
-        entries = _shards(paths, kind, field, label_field, storage_options)
+        entries = _shards(_told(paths, tell), kind, field, label_field, storage_options)
     return _write(entries, FILES if field else kind, os.fspath(out))
 
 
@@ -148,8 +154,18 @@ def _labels(paths: list[str], labels: Sequence[int] | None, label_folders: bool)
     return [number[os.path.dirname(path)] for path in paths]
 
 
+def _told(items: Sequence[_T], tell: Callable[[int, int], Any]) -> Iterator[_T]:
+    """The items, with a call of ``tell(done, total)`` at every thousandth of them, and when all are done."""
+    step = max(len(items) // 1000, 1)
+    for place, item in enumerate(items):
+        if place % step == 0:
+            tell(place, len(items))
+        yield item
+    tell(len(items), len(items))
+
+
 def _shards(
-    paths: Sequence[str], kind: str, field: str | None, label_field: str | None, storage_options: dict[str, Any] | None
+    paths: Iterable[str], kind: str, field: str | None, label_field: str | None, storage_options: dict[str, Any] | None
 ) -> Iterator[tuple[str, records.Part]]:
     for path in paths:
         with opened(path, storage_options) as file:

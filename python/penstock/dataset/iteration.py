@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from penstock import _penstock
 from penstock.dataset import sample_tree
 from penstock.dataset.processes import InProcesses, end_workers, worker_of
-from penstock.dataset.statistics import Skipped, Stats
+from penstock.dataset.reader import Reader
+from penstock.dataset.statistics import Skipped, SkippedSamples, Stats
 
 if TYPE_CHECKING:
     from penstock.dataset.lance import LanceSource
     from penstock.dataset.pipeline import Dataset
-    from penstock.dataset.reader import Reader
     from penstock.dataset.tables import GroupSource
 
 
@@ -46,6 +46,7 @@ class Options:
     ranks: int = 1  #: Of shard().
     batch: int = 0  #: Samples in a full batch, of all ranks; 0 before batch().
     limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
+    cpus: int = 0  #: Of budget(); 0: the default.
     ram_bytes: int = 0  #: Of budget(); 0: no limit.
     log: Callable[[Skipped], Any] | str | None = None
     digest: Callable[[], str] = lambda: ""
@@ -64,16 +65,28 @@ class Iteration:
         self._dataset = weakref.ref(dataset)
         self._options = options
         self._process = os.getpid()
-        chain = dataset._chain if options.prefetch else dataset._chain.prefetch(*DEFAULT_PREFETCH, True)
+        chain = dataset._chain
+        # What is fetched from URLs, and the samples and batches that are made of it, divide the budget.
+        fetched = options.ram_bytes // 2 if any(isinstance(each, Reader) for each, _ in options.readers) else 0
+        if fetched:
+            chain = chain.budget(options.cpus, options.ram_bytes - fetched)
+        if not options.prefetch:
+            batches, most = DEFAULT_PREFETCH
+            # Batches far ahead would need other blocks than those that are kept.
+            adapts = all(blocks is None for _, blocks in options.readers)
+            chain = chain.prefetch(batches, 0 if options.ram_bytes else most, True, adapts)
         for reader, blocks in options.readers:
-            reader.prepare(blocks, options.limits[0])
+            if isinstance(reader, Reader):
+                reader.prepare(blocks, options.limits[0], max(fetched // len(options.readers), 1) if fetched else 0)
+            else:
+                reader.prepare(blocks, options.limits[0])
         self._core = chain.iterate(
             (dataset._epoch, dataset._position, dataset._skipped_before, dataset._given), dataset._trees
         )
         self._last_tree: Any = None
         self._done = False
         self.delivered: bool = False
-        self.skipped: list[Skipped] = []
+        self.skipped = SkippedSamples()
         self.end_epoch: float = (
             math.inf if options.epochs == 0 else (dataset._epoch // options.epochs + 1) * options.epochs
         )
@@ -90,9 +103,9 @@ class Iteration:
         current = dataset is not None and dataset._running is self
         new = [
             Skipped(os.fsdecode(path), index, epoch, place, why)
-            for path, index, epoch, place, why in self._core.skipped(len(self.skipped))
+            for path, index, epoch, place, why in self._core.skipped(self.skipped.total)
         ]
-        self.skipped += new
+        self.skipped.add(new)
         if dataset is not None and current:
             dataset._epoch, dataset._position, dataset._skipped_before, dataset._given = self._core.state()
             dataset._skipped_total += len(new)

@@ -19,7 +19,7 @@ from penstock.dataset.mds import MdsShards
 from penstock.dataset.reader import Reader, Request, UrlList
 from penstock.dataset.records import example, tar_sample, tfrecord_content
 from penstock.dataset.stages import Chain, Stages, with_calls
-from penstock.dataset.statistics import Skipped, Stats, report
+from penstock.dataset.statistics import SkippedSamples, Stats, report
 from penstock.dataset.tables import GroupSource, arrow, parquet
 from penstock.error import Error
 
@@ -76,7 +76,7 @@ class Dataset(Stages):
         self._skipped_total = 0
         self._running: Iteration | None = None
         self._past_stats = Stats()
-        self._past_skipped: list[Skipped] = []
+        self._past_skipped = SkippedSamples()
 
     # Sources.
 
@@ -85,7 +85,7 @@ class Dataset(Stages):
         paths: Iterable[str | os.PathLike[str]],
         labels: Sequence[int] | NDArray[Any] | None = None,
         *,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> Dataset:
@@ -97,7 +97,7 @@ class Dataset(Stages):
             Integers, one per path. Default: 0.
         requests
             Requests in flight, if a path is a URL. They are apart from the threads that decode, and read the samples of
-            all batches that :meth:`prefetch` allows.
+            all batches that :meth:`prefetch` allows. Default: as many as hold the bytes of measured latency x rate.
         deadline_s
             A request that fails is repeated, with growing pauses, for this long.
         storage_options
@@ -120,7 +120,7 @@ class Dataset(Stages):
         path: str | os.PathLike[str],
         *,
         parse: Callable[[bytes], Any] | None = None,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> Dataset:
@@ -138,7 +138,7 @@ class Dataset(Stages):
         *,
         field: str | None = None,
         label_field: str | None = None,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> Dataset:
@@ -158,7 +158,7 @@ class Dataset(Stages):
         shards: Iterable[str | os.PathLike[str]],
         *,
         parse: Callable[[bytes], Any] | None = None,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> TreeDataset:
@@ -196,7 +196,7 @@ class Dataset(Stages):
         *,
         split: str | None = None,
         columns: Sequence[str] | None = None,
-        requests: int = 32,
+        requests: int | None = None,
         deadline_s: float = 60.0,
         storage_options: dict[str, Any] | None = None,
     ) -> TreeDataset:
@@ -427,9 +427,10 @@ class Dataset(Stages):
         return (epoch, position, skipped, rows), total
 
     @property
-    def skipped(self) -> list[Skipped]:
-        """Samples that :meth:`ignore_errors` has dropped so far, on this rank, in order."""
-        return self._past_skipped + (self._running.skipped if self._running else [])
+    def skipped(self) -> SkippedSamples:
+        """Samples that :meth:`ignore_errors` has dropped so far, on this rank, in order: a list of the last 1000 of them. Its
+        ``total`` counts all, and ``ignore_errors(log=)`` gets all."""
+        return self._past_skipped.and_then(self._running.skipped if self._running else SkippedSamples())
 
     @property
     def stats(self) -> Stats:
@@ -453,7 +454,7 @@ class Dataset(Stages):
         if running is None:
             return
         if not running.forked():
-            self._past_skipped = self._past_skipped + running.skipped
+            self._past_skipped = self._past_skipped.and_then(running.skipped)
             self._past_stats = self._past_stats.and_then(running.stats())
         if left_early and running.delivered and self._epoch < running.end_epoch:
             endless = self._options.epochs == 0
@@ -478,14 +479,15 @@ def _source(chain: Any, reader: Reader | GroupSource | LanceSource | None = None
     return with_calls(chain), Options(digest=functools.cache(chain.digest), readers=readers)
 
 
-def _request(requests: int, deadline_s: float, storage_options: dict[str, Any] | None) -> Request:
+def _request(requests: int | None, deadline_s: float, storage_options: dict[str, Any] | None) -> Request:
     if not (isinstance(deadline_s, (int, float)) and deadline_s > 0):
         raise Error(f"deadline_s is {deadline_s!r}; expected seconds above 0")
-    return Request(positive(requests, "requests"), float(deadline_s), storage_options)
+    number = None if requests is None else positive(requests, "requests")
+    return Request(number, float(deadline_s), storage_options)
 
 
 def _from_reader(reader: Reader, size: int, labels: NDArray[np.int64], digest: str) -> Dataset:
-    chain = Chain.from_reader(size, reader.read, reader.name, labels, digest, reader.announce)
+    chain = Chain.from_reader(size, reader.read, reader.name, labels, digest, reader.announce, reader.wants_more)
     return Dataset(*_source(chain, reader))
 
 
@@ -508,7 +510,9 @@ def _indexed(index: SampleIndex, parse: Callable[[bytes], Any] | None, how: Requ
 
 
 def _trees(size: int, get: Callable[[int], Any], reader: Reader | LanceSource, digest: str) -> TreeDataset:
-    return TreeDataset(*_source(Chain.from_objects(size, get, reader.name, digest, reader.announce), reader))
+    wants_more = reader.wants_more if isinstance(reader, Reader) else None
+    chain = Chain.from_objects(size, get, reader.name, digest, reader.announce, wants_more)
+    return TreeDataset(*_source(chain, reader))
 
 
 def _tables(source: GroupSource) -> TreeDataset:

@@ -7,15 +7,22 @@ import random
 import stat
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Protocol
 
+from penstock import _penstock
 from penstock.error import Error
 
 # Neighbours in one file are read by one request if no more than this lies between them.
 _GAP_BYTES = 64 << 10
+
+# In flight until their latency and rate are known: TCP's initial window (RFC 6928), in requests.
+_FIRST_REQUESTS = 10
+
+# Each has a thread.
+_MOST_REQUESTS = 256
 
 # No object has so many: S3 takes 50 TB.
 _ANY_BYTES = 1 << 53
@@ -61,16 +68,24 @@ class UrlList:
 class Request(NamedTuple):
     """How objects are read; see :meth:`penstock.Dataset.from_files`."""
 
-    requests: int = 32
+    requests: int | None = None
     deadline_s: float = 60.0
     storage_options: dict[str, Any] | None = None
+
+
+class _Fetch(NamedTuple):
+    function: Callable[[int], Any]
+    argument: int
+    size: int
+    future: Future[Any]
 
 
 class Reader:
     """Reads samples by threads of its own, which are apart from those that decode.
 
-    Announced samples are fetched before they are asked for. A fetch that fails is tried again, with growing pauses, until
-    its deadline. Thread-safe.
+    Announced samples are fetched before they are asked for: as many at a time as the window of measured latency x rate
+    holds, unless their number is given. A fetch that fails is tried again, with growing pauses, until its deadline.
+    Thread-safe.
     """
 
     def __init__(self, samples: SampleList, how: Request) -> None:
@@ -83,18 +98,28 @@ class Reader:
         self._filesystems: dict[str, Any] = {}
         self._block, self._window = 1, 0
         self._max_bytes = 1 << 62
+        self._ram_bytes = 0
+        self._read_window = _penstock.dataset.ReadWindow()
+        self._waiting: deque[_Fetch] = deque()
+        self._urgent: deque[_Fetch] = deque()
+        self._iteration = 0
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._ready_bytes = 0  # fetched, not asked for yet
+        self._fetched, self._fetched_bytes = 0, 0
         self._blocks: OrderedDict[int, Future[list[Any]]] = OrderedDict()
 
     def name(self, index: int) -> str:
         path, begin, size, _ = self._samples[index]
         return os.fsdecode(path) + ("" if size < 0 or begin == 0 else f" at {begin}")
 
-    def prepare(self, blocks: tuple[int, int] | None, max_bytes: int) -> None:
+    def prepare(self, blocks: tuple[int, int] | None, max_bytes: int, ram_bytes: int = 0) -> None:
         """An iteration begins. If it shuffles in blocks, they are fetched whole."""
         self._check_process()
         with self._lock:
             self._block, self._window = blocks or (1, 0)
             self._max_bytes = max_bytes
+            self._ram_bytes = ram_bytes
         self.forget()
 
     def announce(self, indices: Sequence[int]) -> None:
@@ -103,8 +128,15 @@ class Reader:
             for index in indices:
                 if self._window:
                     self._find_block(index // self._block)
-                elif self._samples[index][2] <= self._max_bytes:
-                    self._ahead.setdefault(index, []).append(self._submit(self._fetch, index))
+                    continue
+                size = self._samples[index][2]
+                if size <= self._max_bytes:
+                    self._ahead.setdefault(index, []).append(self._submit(self._fetch, index, size))
+
+    def wants_more(self) -> bool:
+        """Whether more requests could be in flight than there are samples to fetch."""
+        with self._lock:
+            return not self._waiting and self._may_send(-1)
 
     def read(self, index: int, max_bytes: int | None = None) -> Any:
         """The bytes of a sample. Raises the error of its last fetch."""
@@ -120,13 +152,17 @@ class Reader:
                 future = self._find_block(index // self._block)
             else:
                 waiting = self._ahead.get(index)
-                future = waiting.pop(0) if waiting else self._submit(self._fetch, index)
+                future = waiting.pop(0) if waiting else self._submit(self._fetch, index, size)
                 if waiting == []:
                     del self._ahead[index]
+            iteration = self._iteration
+            self._send_now(future)
         # Fetches end at their deadline themselves, unless one request hangs; queued ones have not begun.
-        while not wait([future], timeout=self._how.deadline_s).done:
+        while not wait([future], timeout=1.5 * self._how.deadline_s).done:
             if future.running():
                 raise TimeoutError(f"a request takes longer than the deadline of {self._how.deadline_s:g} s")
+        if not block:
+            self._taken(future, iteration)
         result = future.result()
         if block:
             result = result[index % self._block]
@@ -142,6 +178,10 @@ class Reader:
             futures = [future for waiting in self._ahead.values() for future in waiting] + list(self._blocks.values())
             self._ahead.clear()
             self._blocks.clear()
+            self._waiting.clear()
+            self._urgent.clear()
+            self._iteration += 1
+            self._ready_bytes = 0
         for future in futures:
             future.cancel()
 
@@ -149,16 +189,100 @@ class Reader:
         if os.getpid() != self._process:
             self.__init__(self._samples, self._how)  # type: ignore[misc]  # a forked child has none of the threads
 
-    def _submit(self, function: Callable[[int], Any], argument: int) -> Future[Any]:
+    # Under the lock, as far as nothing else is said.
+
+    def _submit(self, function: Callable[[int], Any], argument: int, size: int) -> Future[Any]:
+        """``size`` is that of the answer, -1 if nobody knows it."""
+        fetch = _Fetch(function, argument, size, Future())
+        self._waiting.append(fetch)
+        self._send()
+        return fetch.future
+
+    def _send(self) -> None:
+        while self._urgent and self._in_flight < self._most():
+            self._start(self._urgent.popleft())
+        while self._waiting and self._may_send(self._waiting[0].size):
+            self._start(self._waiting.popleft())
+
+    def _send_now(self, future: Future[Any]) -> None:
+        """Somebody waits for it, so neither the window nor the budget may hold it back."""
+        for place, fetch in enumerate(self._waiting):
+            if fetch.future is future:
+                del self._waiting[place]
+                self._urgent.append(fetch)
+                self._send()
+                break
+
+    def _most(self) -> int:
+        return self._how.requests or _MOST_REQUESTS
+
+    def _may_send(self, size: int) -> bool:
+        if self._in_flight >= self._most():
+            return False
+        expected = self._expected(size)
+        held = self._in_flight_bytes + self._ready_bytes
+        if self._ram_bytes and held and held + expected > self._ram_bytes:
+            return False
+        if self._how.requests or self._in_flight == 0:
+            return True
+        window = self._read_window.bytes
+        if window == 0:
+            return self._in_flight < _FIRST_REQUESTS
+        return self._in_flight_bytes + expected <= window
+
+    def _expected(self, size: int) -> int:
+        return size if size >= 0 else self._fetched_bytes // max(self._fetched, 1)
+
+    def _start(self, fetch: _Fetch) -> None:
+        if not fetch.future.set_running_or_notify_cancel():
+            return
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._how.requests, "penstock-reader")
-        return self._pool.submit(function, argument)
+            self._pool = ThreadPoolExecutor(self._most(), "penstock-reader")
+        expected = self._expected(fetch.size)
+        self._in_flight += 1
+        self._in_flight_bytes += expected
+        self._pool.submit(self._run, fetch, expected, self._iteration)
+
+    def _run(self, fetch: _Fetch, expected: int, iteration: int) -> None:
+        """On a thread of the pool, without the lock."""
+        begin = time.monotonic()
+        result, failure, got = None, None, 0
+        try:
+            result = fetch.function(fetch.argument)
+            parts = result if isinstance(result, list) else [result]
+            got = sum(len(part) for part in parts if not isinstance(part, Exception))
+        except BaseException as error:
+            failure = error
+        end = time.monotonic()
+        with self._lock:
+            self._in_flight -= 1
+            self._in_flight_bytes -= expected
+            if failure is None:
+                self._read_window.finished(begin, end, max(got, 1))
+                self._fetched += 1
+                self._fetched_bytes += got
+                if iteration == self._iteration and not isinstance(result, list):
+                    self._ready_bytes += got
+            self._send()
+        if failure is None:
+            fetch.future.set_result(result)
+        else:
+            fetch.future.set_exception(failure)
+
+    def _taken(self, future: Future[Any], iteration: int) -> None:
+        """Without the lock: what was fetched is its reader's now."""
+        if future.exception() is not None:
+            return
+        with self._lock:
+            if iteration == self._iteration:
+                self._ready_bytes -= len(future.result())
+                self._send()
 
     def _find_block(self, block: int) -> Future[list[Any]]:
         """Under the lock. Keeps the blocks of the window in use and of the next one, which begins to be announced."""
         future = self._blocks.get(block)
         if future is None:
-            future = self._blocks[block] = self._submit(self._fetch_block, block)
+            future = self._blocks[block] = self._submit(self._fetch_block, block, -1)
             while len(self._blocks) > 2 * self._window:
                 self._blocks.popitem(last=False)
         self._blocks.move_to_end(block)

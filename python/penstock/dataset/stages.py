@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock import _penstock
 from penstock.dataset import sample_tree
+from penstock.dataset.agreement import check_agreement
 from penstock.dataset.arguments import check_function, count, dtype_name, positive, threads
 from penstock.dataset.identity import identity
 from penstock.dataset.images import image_options, image_shape
@@ -331,10 +332,12 @@ class Stages:
         Parameters
         ----------
         cpus
-            Threads that read, decode and run functions; stages with ``num_parallel_calls`` then get at most these. Default:
+            Threads that decode and run functions; stages with ``num_parallel_calls`` then get at most these. Default:
             the largest ``num_parallel_calls`` of a stage; else the option ``io_threads``; else as many as there are cores
             that this process may use and to which no other rank of the node and no progress thread is bound, at least one.
-            Ranks that may run on the same cores divide them, and the quota of their control group.
+            Ranks that may run on the same cores divide them, and the quota of their control group. If the program waits
+            for files, more threads read ahead, as many as the measured times of reading and decoding ask for; not if
+            ``num_parallel_calls`` or the option says the number.
         ram_bytes
             Memory of samples and batches, from the first byte that is read to the delivery of the batch. One batch, and
             one sample, may be larger: others then wait for them. ``cache()`` and worker processes have bounds of their own;
@@ -343,7 +346,7 @@ class Stages:
         """
         threads_or_0 = 0 if cpus is None else threads(positive(cpus, "cpus"), "cpus")
         limit = 0 if ram_bytes is None else positive(ram_bytes, "ram_bytes")
-        return self._with(self._chain.budget(threads_or_0, limit), ram_bytes=limit)
+        return self._with(self._chain.budget(threads_or_0, limit), cpus=threads_or_0, ram_bytes=limit)
 
     def ignore_errors(
         self,
@@ -413,23 +416,30 @@ class Stages:
     def prefetch(self, batches: int, *, max_bytes: int | None = None, deterministic: bool = True) -> Self:
         """Prepare up to this many batches ahead, but at most ``max_bytes`` of them; at least one.
 
-        Default: 2 batches, up to 256 MiB. 0 starts when a batch is requested.
+        Default: 2 batches, and twice as many whenever the program waits for one although all were ready before, or although
+        threads or requests have nothing to do (not with ``shuffle(block=)``); up to 256 MiB, or up to the budget of
+        :meth:`budget`. 0 starts when a batch is requested.
 
         With ``deterministic=False``, the first of them that is ready comes first, so one slow sample delays its own batch
         only. Batches hold the same samples as otherwise. The state then lists the batches that came before their turn; with
         several ranks, save what :meth:`merge_states` makes of the states of all.
         """
         limit = 0 if max_bytes is None else positive(max_bytes, "max_bytes")
-        chain = self._chain.prefetch(count(batches, "batches"), limit, bool(deterministic))
+        chain = self._chain.prefetch(count(batches, "batches"), limit, bool(deterministic), False)
         return self._with(chain, prefetch=True, deterministic=bool(deterministic))
 
-    def shard(self, comm: Any, size: int | None = None) -> Self:
+    def shard(self, comm: Any, size: int | None = None, *, agree: bool = True) -> Self:
         """Keep this rank's part: ``shard(comm)``, ``shard((rank, size))`` or ``shard(rank, size)``.
 
         After batch(), every batch is split into contiguous parts that differ by at most one sample. Before batch(), every
         rank gets every size-th sample. All ranks get the same number of batches; some may be empty. ``comm`` is any object
-        with rank and size (mpi4py's or Penstock's). Local.
+        with rank and size.
+
+        If it has ``Allgather``, as mpi4py's and Penstock's communicators do, the call is collective: if the ranks do not
+        have the same samples in the same order, it is an error on all of them, which names the ranks that differ.
+        ``agree=False`` leaves that out; it is then local.
         """
+        given = comm
         if size is not None:
             rank = comm
         elif hasattr(comm, "rank") and hasattr(comm, "size"):
@@ -438,7 +448,10 @@ class Stages:
             rank, size = comm
         else:
             raise Error(f"shard() got a {type(comm).__name__}; expected a communicator, or (rank, size)")
-        return self._with(self._chain.shard(count(rank, "rank"), count(size, "size")), ranks=int(size))
+        made = self._with(self._chain.shard(count(rank, "rank"), count(size, "size")), ranks=int(size))
+        if agree and hasattr(given, "Allgather") and int(size) > 1:
+            check_agreement(given, self._options.digest, self._chain.order)
+        return made
 
     def repeat(self, epochs: int | None = None) -> Self:
         """One iteration covers this many epochs, without a pause between them. None: it never ends."""

@@ -569,10 +569,102 @@ TEST(Pipeline, WhatItHoldsStaysInTheBudget) {
     std::uint64_t samples = 0;
     while (const auto batch = iterator.next()) samples += batch->size();
     EXPECT_EQ(samples, 200u);
-    // One sample more: the one whose turn it is may always go on.
-    EXPECT_LE(iterator.stats().held_bytes, kBudget + 3 * kBytes);
+    // A batch and a sample more: those whose turn it is may always go on.
+    EXPECT_LE(iterator.stats().held_bytes, kBudget + 4 * (kBytes + 1));
     EXPECT_GE(iterator.stats().held_bytes, 3 * kBytes);
   }
+}
+
+/// Samples of a source whose reads take at least this long.
+Dataset slow_reads(std::chrono::milliseconds each) {
+  ReaderSource source;
+  source.size = 400;
+  source.read = [each](std::uint64_t index, std::uint64_t, std::vector<std::byte>& buffer) {
+    std::this_thread::sleep_for(each);
+    buffer.assign({static_cast<std::byte>(index & 255), static_cast<std::byte>(index >> 8)});
+    return std::uint64_t{2};
+  };
+  return Dataset::from_reader(source);
+}
+
+TEST(Pipeline, MoreThreadsReadAheadIfTheProgramWaitsForReads) {
+  std::atomic<int> inside = 0;
+  std::atomic<int> most = 0;
+  const auto counts = [&](Sample&) {
+    const int now = ++inside;
+    for (int known = most; now > known && !most.compare_exchange_weak(known, now);) {
+    }
+    --inside;
+  };
+  const Dataset base = slow_reads(std::chrono::milliseconds(2)).shuffle(4);
+  const Dataset dataset = base.map(counts).budget({.cpus = 2}).batch(10).prefetch(8).repeat(0);
+  auto iterator = dataset.iterate();
+  std::uint64_t position = 0;
+  EXPECT_TRUE(test::eventually([&] {
+    const auto batch = iterator.next();
+    for (std::uint64_t i = 0; i < batch->size(); ++i, ++position)
+      EXPECT_EQ(batch->indices()[i], base.index_at(position / 400, position % 400));
+    return iterator.stats().readers >= 4;
+  }));
+  EXPECT_EQ(iterator.stats().threads, 2u);
+  EXPECT_LE(most, 2) << "they only read";
+}
+
+TEST(Pipeline, ANumberOfThreadsThatWasGivenStays) {
+  auto iterator = slow_reads(std::chrono::milliseconds(1)).map([](Sample&) {}, 2).batch(10).prefetch(8).iterate();
+  while (iterator.next()) EXPECT_EQ(iterator.stats().readers, 0u);
+}
+
+TEST(Pipeline, ThePrefetchGrowsUntilAllThreadsHaveWork) {
+  constexpr int kThreads = 6;
+  std::mutex mutex;
+  std::condition_variable all_here;
+  int here = 0;
+  bool open = false;
+  // Nobody gets through before all threads have a sample at the same time: six batches of one.
+  const auto meet = [&](Sample&) {
+    std::unique_lock lock(mutex);
+    open = open || ++here == kThreads;
+    all_here.notify_all();
+    EXPECT_TRUE(all_here.wait_for(lock, test::kHung, [&] { return open; }));
+  };
+  auto iterator = numbers(100).map(meet, kThreads).batch(1).prefetch(2, 0, true, true).iterate();
+  EXPECT_EQ(drain(iterator).size(), 100u);
+  EXPECT_GE(iterator.stats().prefetch, static_cast<std::uint64_t>(kThreads));
+}
+
+TEST(Pipeline, ThePrefetchStaysIfItWasGivenAndGrowsNoFurtherThanItsBytes) {
+  for (const bool adapts : {false, true}) {
+    auto iterator = numbers(200).map([](Sample&) {}, 4).batch(1).prefetch(2, adapts ? 8 : 0, true, adapts).iterate();
+    EXPECT_EQ(drain(iterator).size(), 200u);
+    EXPECT_LE(iterator.stats().prefetch, adapts ? 8u : 2u);
+  }
+}
+
+TEST(Pipeline, ASourceThatCouldFetchMoreGetsMore) {
+  std::mutex mutex;
+  std::condition_variable told;
+  std::uint64_t announced = 0;
+  ReaderSource source;
+  source.size = 64;
+  source.announce = [&](std::span<const std::uint64_t> indices) {
+    const std::lock_guard lock(mutex);
+    announced += indices.size();
+    told.notify_all();
+  };
+  source.wants_more = [] { return true; };
+  source.read = [&](std::uint64_t, std::uint64_t, std::vector<std::byte>& buffer) {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(told.wait_for(lock, test::kHung, [&] { return announced >= 32; })) << announced << " announced";
+    buffer.resize(1);
+    return std::uint64_t{1};
+  };
+  auto iterator = Dataset::from_reader(source).batch(4).prefetch(2, 0, true, true).iterate();
+  while (!iterator.ready_within(std::chrono::milliseconds(1))) {
+  }
+  std::uint64_t samples = 0;
+  while (const auto batch = iterator.next()) samples += batch->size();
+  EXPECT_EQ(samples, 64u);
 }
 
 TEST(Pipeline, ObjectsAreLaidTogetherByTheProgram) {
