@@ -200,8 +200,8 @@ set_up_torch() {
   make_environment_beside "$torch_env"
   "$torch_env/bin/python" -m pip install --quiet --disable-pip-version-check torch==2.13.0 expecttest >&2 ||
     die "pip could not install torch==2.13.0"
-  "$torch_env/bin/python" -m pip install --quiet --disable-pip-version-check jax >&2 ||
-    say "JAX could not be installed; its tests are skipped"
+  "$torch_env/bin/python" -m pip install --quiet --disable-pip-version-check jax orbax-checkpoint >&2 ||
+    say "JAX and Orbax could not be installed; their tests are skipped"
 }
 
 # The generator of the documentation site, in its own virtual environment, which sees the packages of build/env.

@@ -102,6 +102,7 @@ def run_tests(mode: str, mpi: str, ranks: int, tests: Path, log: Path, *modules:
             environment = {"PENSTOCK_MPI": mpi, "TMPDIR": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
             if mode == "preload":
                 environment["PENSTOCK_PRELOAD_AFTER"] = "0"
+                environment["PENSTOCK_PRELOAD_MEASURE"] = "off"
             run(
                 [*command, suite_mode, tests, results, *modules],
                 log,

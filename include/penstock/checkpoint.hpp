@@ -255,8 +255,9 @@ PENSTOCK_API std::vector<CheckpointVerified> verify_checkpoints(const Checkpoint
                                                                 std::optional<std::uint64_t> step = std::nullopt);
 
 /// Removes the checkpoints of a step from both tiers, manifests first: if it is cut short, what remains is no
-/// checkpoint. One that is being drained may appear in the slow tier afterwards. Throws Error(not_found) if there is
-/// none. Returns what was removed.
+/// checkpoint. A mark in the slow tier says so to all: copies in burst buffers of other nodes, and one that is being
+/// drained, count for nothing, and the next job that sees them removes them. Throws Error(not_found) if there is none.
+/// Returns what was removed.
 PENSTOCK_API std::vector<CheckpointEntry> remove_checkpoint(const CheckpointPlace& place, std::uint64_t step);
 
 }  // namespace penstock

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -171,9 +172,9 @@ class PENSTOCK_API Layout {
   std::int64_t size_elems() const { return size_elems_; }
   std::int32_t ranks() const { return ranks_; }
   Order storage() const { return storage_; }
-  const std::vector<Axis>& axes() const { return axes_; }
+  const std::vector<Axis>& axes() const { return tables_->axes; }
   /// One rank per tile, last axis fastest.
-  const std::vector<std::int32_t>& owners() const { return owners_; }
+  const std::vector<std::int32_t>& owners() const { return tables_->owners; }
   /// The borders of the intervals of one dimension. Enumerates them: expensive for long block-cyclic dimensions.
   std::vector<std::int64_t> splits(std::size_t dimension) const;
   /// Owner of a block, given its interval number along each dimension.
@@ -199,7 +200,7 @@ class PENSTOCK_API Layout {
   /// Strides must not map two elements to one place.
   LocalMemory placed_memory(std::int32_t rank, std::span<const LocalMemory::Tile> parts) const;
   /// The boxes given to boxes(), without empty ones. Empty for other layouts.
-  std::span<const LayoutBox> given_boxes() const { return boxes_; }
+  std::span<const LayoutBox> given_boxes() const { return tables_->boxes; }
 
   /// The subarray of this shape at `begin`, on the same ranks. Each rank's local array then holds its part of the
   /// subarray only.
@@ -231,20 +232,25 @@ class PENSTOCK_API Layout {
   /// The same layout with rank r's part owned by owners[r], of `ranks` ranks.
   Layout with_owners(std::span<const std::int32_t> owners, std::int32_t ranks) const;
 
+  /// What copies of a layout share, since it is large on many ranks. Never changes once a layout is made.
+  struct Tables {
+    std::vector<Axis> axes;
+    std::vector<std::int32_t> owners;
+    // Derived: the tiles of rank r are rank_tiles[first_tile[r] .. first_tile[r + 1]), ascending.
+    std::vector<std::int64_t> first_tile;
+    std::vector<std::int64_t> rank_tiles;
+    std::vector<std::int64_t> tile_offset_elems;
+    std::vector<std::int64_t> local_size_elems;
+    // Only if made by boxes(): the boxes, and the strides of each tile.
+    std::vector<LayoutBox> boxes;
+    std::vector<std::vector<std::int64_t>> tile_strides_elems;
+  };
+
   std::vector<std::int64_t> shape_;
-  std::vector<Axis> axes_;
-  std::vector<std::int32_t> owners_;
   std::int32_t ranks_ = 0;
   Order storage_ = Order::row_major;
   std::int64_t size_elems_ = 0;
-  // Derived: the tiles of rank r are rank_tiles_[first_tile_[r] .. first_tile_[r + 1]), ascending.
-  std::vector<std::int64_t> first_tile_;
-  std::vector<std::int64_t> rank_tiles_;
-  std::vector<std::int64_t> tile_offset_elems_;
-  std::vector<std::int64_t> local_size_elems_;
-  // Only if made by boxes(): the boxes, and the strides of each tile.
-  std::vector<LayoutBox> boxes_;
-  std::vector<std::vector<std::int64_t>> tile_strides_elems_;
+  std::shared_ptr<const Tables> tables_;
   // Only if made by replicated(); all other members are those of the first copy.
   std::vector<Layout> copies_;
   std::vector<std::int32_t> copy_of_rank_;

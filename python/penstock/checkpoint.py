@@ -20,6 +20,7 @@ from penstock.checkpoint_tree import (
     ArrayInfo,
     Comparison,
     Restorer,
+    Shares,
     bits_of,
     check_types,
     encode,
@@ -29,6 +30,7 @@ from penstock.checkpoint_tree import (
     register_node,
     summary,
 )
+from penstock.communicator import Communicator
 from penstock.error import Error
 from penstock.layout import DistArray, Layout
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     import signal
 
     from penstock.checkpoint_tree import Saved
+    from penstock.comm import Comm
 
 __all__ = ["ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"]
 
@@ -126,7 +129,7 @@ class Checkpointer:
         With ``keep``: checkpoints saved less than so many seconds before the newest stay, too. The clock at each save counts,
         which the checkpoint holds. If it was wrong or has gone back, more may stay; what the other rules keep is never
         removed.
-    comm : penstock.Comm or mpi4py.MPI.Intracomm, optional
+    comm : penstock.Comm, penstock.Communicator or mpi4py.MPI.Intracomm, optional
         The ranks that save and restore together; it is duplicated. Default: mpi4py's COMM_WORLD if mpi4py.MPI is imported
         and has more than one rank, else this process alone.
     chunk_bytes : int
@@ -212,8 +215,8 @@ class Checkpointer:
             "" if burst_buffer is None else f" and {burst_buffer}"
         )
         self._comm = _penstock_comm(comm)
-        self._rank = 0 if self._comm is None else self._comm.Get_rank()
-        core = None if self._comm is None else self._comm._open()
+        core = _core_of(self._comm)
+        self._rank, self._ranks = (0, 1) if core is None else (core.rank, core.size)
         self._schedule = Schedule(save_on_signal, mtbf_s, save_every)
         self._native = self._opened(
             url,
@@ -292,7 +295,8 @@ class Checkpointer:
             field with ``metadata={"pytree_node": False}`` that cannot be saved is left out. Leaves:
 
             - :class:`penstock.DistArray`: every rank passes its part;
-            - arrays (NumPy, DLPack), equal on all ranks: rank 0's is saved;
+            - arrays (NumPy, DLPack), equal on all ranks: each rank saves a share of each, or of their number if they are
+              small;
             - numbers, strings, bytes, booleans and None: rank 0's is saved.
         dataset : optional
             An object with ``state_dict()`` and ``load_state_dict()``, such as a :class:`penstock.Dataset`; or a state, such as
@@ -313,7 +317,8 @@ class Checkpointer:
             raise Error(f"step is {step}; expected a number from 0 on")
         arrays: list[Saved] = []
         try:
-            content: dict[str, Any] = {"tree": encode(tree, "", arrays, self._rank)}
+            shares = Shares(self._rank, self._ranks)
+            content: dict[str, Any] = {"tree": encode(tree, "", arrays, shares)}
             if dataset is not None:
                 state = dataset if isinstance(dataset, dict) else dataset.state_dict()
                 if isinstance(state, dict) and state.get("ranks", 1) != 1:
@@ -321,7 +326,7 @@ class Checkpointer:
                         "the dataset has another state on each rank; pass dataset=data.merge_states(comm.allgather("
                         "data.state_dict()))"
                     )
-                content["dataset"] = encode(state, "dataset:", arrays, self._rank)
+                content["dataset"] = encode(state, "dataset:", arrays, shares)
             metadata = json.dumps(content, allow_nan=False)
             numbers = _finite(metrics)
         except Exception as error:
@@ -581,4 +586,10 @@ def _penstock_comm(comm: Any) -> Any:
         comm = MPI.COMM_WORLD
     from penstock.comm import Comm
 
-    return comm if isinstance(comm, Comm) else Comm(comm)
+    return comm if isinstance(comm, (Comm, Communicator)) else Comm(comm)
+
+
+def _core_of(comm: Comm | Communicator | None) -> _penstock.Comm | None:
+    if comm is None:
+        return None
+    return comm._opened if isinstance(comm, Communicator) else comm._open()

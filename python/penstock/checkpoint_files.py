@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from penstock import _penstock
 from penstock.checkpoint import Checkpointer
-from penstock.checkpoint_tree import array_leaves, bits_of, dtype_of, encode, is_numpys
+from penstock.checkpoint_tree import Shares, array_leaves, bits_of, dtype_of, encode, is_numpys
 from penstock.error import Error
 from penstock.layout import Layout
 
@@ -467,7 +467,7 @@ def import_files(path: Path, place: tuple[str, str, str], step: int | None = Non
 
 def _foreign(found: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], list[Saved]]:
     arrays: list[Saved] = []
-    return {"tree": encode(dict(found), "", arrays, 0)}, arrays
+    return {"tree": encode(dict(found), "", arrays, Shares(0, 1))}, arrays
 
 
 def _own(found: _Found) -> tuple[dict[str, Any], list[Saved]]:

@@ -11,10 +11,12 @@ import atexit
 import dataclasses
 import fnmatch
 import functools
+import heapq
+import itertools
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,7 @@ from penstock.error import Error
 from penstock.layout import DistArray, Layout
 
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Literal
 
     from numpy.typing import NDArray
@@ -40,6 +43,9 @@ _NATIVE = {
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64", 16: "complex128"}
 
 _MAX_DIFFERENCES = 20  # in one error
+
+# Parts of arrays below this are not worth another rank. A quarter of a chunk.
+_SHARE_BYTES = 256 << 10
 
 
 class ArrayInfo(NamedTuple):
@@ -128,11 +134,50 @@ def _type_name(cls: type) -> list[str]:
 # -- saving -------------------------------------------------------------------------------------------------------
 
 
-def encode(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
+class Shares:
+    """Which rank saves which part of the arrays that all ranks have. It follows from their shapes, so all ranks know it."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank = rank
+        self._loads_bytes = [0] * ranks
+
+    @property
+    def ranks(self) -> int:
+        return len(self._loads_bytes)
+
+    def give(self, holders: Sequence[int], size_bytes: int) -> int:
+        """Of the ranks that hold something, the one that saves it."""
+        owner = min(holders, key=self._loads_bytes.__getitem__)
+        self._loads_bytes[owner] += size_bytes
+        return owner
+
+    def take(self, array: NDArray[Any]) -> tuple[_penstock.Layout, NDArray[Any] | None]:
+        """The layout in which all ranks save an array, and this rank's part: elements that follow each other."""
+        ranks = len(self._loads_bytes)
+        if ranks == 1:
+            return _whole(array.shape, 0, 1), array
+        parts = max(1, min(ranks, array.size, array.nbytes // _SHARE_BYTES))
+        loads = self._loads_bytes
+        owners = range(ranks) if parts == ranks else sorted(heapq.nsmallest(parts, range(ranks), key=loads.__getitem__))
+        if parts == 1:
+            loads[owners[0]] += array.nbytes
+            return _whole(array.shape, owners[0], ranks), array if self.rank == owners[0] else None
+        layout, borders = _cut(array.shape, tuple(owners), ranks)
+        part = None
+        for owner, (begin, end) in zip(owners, itertools.pairwise(borders)):
+            loads[owner] += (end - begin) * array.itemsize
+            if owner == self.rank:
+                row = array.size // array.shape[0]
+                rows = np.ascontiguousarray(array[begin // row : -(-end // row)]).reshape(-1)
+                part = rows[begin % row :][: end - begin]
+        return layout, part
+
+
+def encode(node: Any, path: str, arrays: list[Saved], shares: Shares) -> Any:
     """The tree as JSON values. Appends its arrays to `arrays`."""
     opened = _open(node)
     if opened is None:
-        return _encode_leaf(node, path, arrays, rank)
+        return _encode_leaf(node, path, arrays, shares)
     kind, cls, children = opened
     if kind in ("dict", "ordereddict"):
         for key, _ in children:
@@ -141,7 +186,7 @@ def encode(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
     items = []
     for key, child in children:
         try:
-            encoded = encode(child, joined(path, key), arrays, rank)
+            encoded = encode(child, joined(path, key), arrays, shares)
         except Error:
             if kind != "dataclass" or not _not_saved(cls, key):
                 raise
@@ -156,7 +201,18 @@ def encode(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
     return {kind: [*_type_name(cls), items]}
 
 
-def _encode_leaf(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
+def _jax_leaves(node: Any) -> ModuleType | None:
+    """What knows this leaf, if it is one of JAX."""
+    jax = sys.modules.get("jax")
+    kinds = () if jax is None else (getattr(jax, "Array", ()), getattr(jax, "ShapeDtypeStruct", ()))
+    if not isinstance(node, kinds):
+        return None
+    import penstock.jax.checkpoint
+
+    return penstock.jax.checkpoint
+
+
+def _encode_leaf(node: Any, path: str, arrays: list[Saved], shares: Shares) -> Any:
     if node is None or isinstance(node, (bool, str)):
         return node
     if isinstance(node, np.generic):
@@ -169,35 +225,38 @@ def _encode_leaf(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
         return {"complex": [repr(node.real), repr(node.imag)]}
     if isinstance(node, (bytes, bytearray)):
         return {"bytes": bytes(node).hex()}
+    if (leaves_of_jax := _jax_leaves(node)) is not None:
+        node = leaves_of_jax.saved(node, path or "tree", shares)
     if isinstance(node, DistArray):
-        if node.rank != rank and node.layout.local_size(rank) != node.local.size:
-            raise Error(f"'{path}' is the part of rank {node.rank}, saved by rank {rank}")
+        if node.rank != shares.rank and node.layout.local_size(shares.rank) != node.local.size:
+            raise Error(f"'{path}' is the part of rank {node.rank}, saved by rank {shares.rank}")
         bits, dtype = bits_of(node.local.reshape(-1, order="A"))
         if bits is None:
             raise Error(f"'{path}' has elements of {node.dtype}, which a DistArray cannot save")
         arrays.append((path or "tree", dtype, node.layout._native, bits))
         return {"distributed": [path or "tree", _described(node.dtype, path)]}
     if isinstance(node, np.ndarray) or hasattr(node, "__dlpack__") or hasattr(node, "__array__"):
-        return _encode_array(node, path or "tree", arrays, rank)
+        return _encode_array(node, path or "tree", arrays, shares)
     raise Error(
         f"'{path}' is a {type(node).__name__}, which cannot be saved; expected arrays, numbers, strings, bytes, None, and "
         "dictionaries, lists, tuples, named tuples, dataclasses and registered nodes (penstock.register_node) of them"
     )
 
 
-def _encode_array(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
+def _encode_array(node: Any, path: str, arrays: list[Saved], shares: Shares) -> Any:
     array = np.asarray(node) if isinstance(node, np.ndarray) or hasattr(node, "__array__") else np.from_dlpack(node)
     described = _described(array.dtype, path)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
         described = _described(array.dtype, path)
-    flat = np.ascontiguousarray(array).reshape(-1)
-    bits, dtype = bits_of(flat)
-    shape = array.shape
-    if bits is None:  # elements of an odd size: strings, long doubles
-        bits, dtype, shape = flat.view(np.uint8), "uint8", (flat.nbytes,)
-    arrays.append((path, dtype, _whole(shape), bits if rank == 0 else None))
-    return {"array": [path, described, list(array.shape)]}
+    shape = list(array.shape)
+    dtype, _ = _bits_type(array.dtype)
+    if not dtype:  # elements of an odd size: strings, long doubles
+        array, dtype = np.ascontiguousarray(array).reshape(-1).view(np.uint8), "uint8"
+    layout, part = shares.take(array)
+    bits = None if part is None else bits_of(np.ascontiguousarray(part).reshape(-1))[0]
+    arrays.append((path, dtype, layout, bits))
+    return {"array": [path, described, shape]}
 
 
 def bits_of(flat: NDArray[Any]) -> tuple[NDArray[Any] | None, str]:
@@ -216,11 +275,35 @@ def _bits_type(dtype: np.dtype[Any]) -> tuple[str, bool]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _whole(shape: tuple[int, ...]) -> _penstock.Layout:
-    return Layout.whole(shape)._native
+def _whole(shape: tuple[int, ...], owner: int, ranks: int) -> _penstock.Layout:
+    return Layout.whole(shape, owner, ranks)._native
 
 
-atexit.register(_whole.cache_clear)  # nanobind reports objects that outlive it
+@functools.lru_cache(maxsize=1024)
+def _cut(shape: tuple[int, ...], owners: tuple[int, ...], ranks: int) -> tuple[_penstock.Layout, list[int]]:
+    """Cut into nearly equal parts in the order of the elements, and where each part begins, and the last one ends.
+
+    The blocks of a part follow each other: each row of the dimensions before `axis`, of which there are few, is cut into
+    several blocks along it.
+    """
+    parts = len(owners)
+    axis = next((d for d in range(len(shape)) if math.prod(shape[: d + 1]) >= 4 * parts), len(shape) - 1)
+    rows = math.prod(shape[:axis])
+    cuts = parts if rows == 1 else min(shape[axis], -(-4 * parts // rows))
+    columns = [shape[axis] * cut // cuts for cut in range(cuts + 1)]
+    blocks = rows * cuts
+    first = [-(-part * blocks // parts) for part in range(parts + 1)]  # block of each part
+    splits = (
+        [list(range(length + 1)) for length in shape[:axis]] + [columns] + [[0, length] for length in shape[axis + 1 :]]
+    )
+    of_blocks = [owner for owner, (begin, end) in zip(owners, itertools.pairwise(first)) for _ in range(begin, end)]
+    inner = math.prod(shape[axis + 1 :])
+    borders = [(block // cuts * shape[axis] + columns[block % cuts]) * inner for block in first]
+    return Layout.grid(*splits, of_blocks, ranks=ranks)._native, borders
+
+
+for _cache in (_whole, _cut):
+    atexit.register(_cache.cache_clear)  # nanobind reports objects that outlive it
 
 
 def _described(dtype: np.dtype[Any], path: str) -> str:
@@ -452,14 +535,21 @@ class Comparison:
             return
         name, described, shape = array
         shape = self._shapes[name] if shape is None else shape
-        layout = like if isinstance(like, Layout) else like.layout if isinstance(like, DistArray) else None
-        wanted_shape = tuple((like if layout is None else layout).shape)
+        layout = _layout_of(like)
+        wanted_shape = tuple(like.shape)
         wanted_type = None if isinstance(like, Layout) else _type_of(like)
         if wanted_shape != tuple(shape) or wanted_type not in (None, _dtype_name(described)):
             saved = f"an array of {_dtype_name(described)} {list(shape)}"
             self._differ(path, saved, _like_text(like))
         elif layout is not None:
             self.layouts[name] = layout
+
+
+def _layout_of(like: Any) -> Layout | None:
+    if isinstance(like, (Layout, DistArray)):
+        return like if isinstance(like, Layout) else like.layout
+    leaves_of_jax = _jax_leaves(like)
+    return None if leaves_of_jax is None else leaves_of_jax.layout(like)
 
 
 def _compatible(saved: _Encoded, wanted: _Node) -> bool:
@@ -503,7 +593,9 @@ class Restorer:
                 return like
             left = _left_out(node)
             if left is None:
-                return self.leaf(node)
+                value = self.leaf(node)
+                leaves_of_jax = None if like is _ANYTHING else _jax_leaves(like)
+                return value if leaves_of_jax is None else leaves_of_jax.made(like, value)
             if like is _ANYTHING:
                 raise Error(f"'{path}', a {left}, was not saved; pass like= with a tree that has it")
             return like

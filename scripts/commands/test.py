@@ -474,7 +474,7 @@ def torch(options: Options) -> Result:
             )
     result.add(pytest(log, ROOT / "tests/pytorch_programs"))
     # They also belong to the suite `python`, whose environment has no JAX.
-    jax = [ROOT / "tests/python" / f"test_{name}.py" for name in ("dataset_jax", "jax_arrays")]
+    jax = [ROOT / "tests/python" / f"test_{name}.py" for name in ("dataset_jax", "jax_arrays", "jax_checkpoint")]
     result.add(pytest(log_of("jax"), *jax, python=TORCH_PYTHON))
     return result
 

@@ -25,6 +25,7 @@ constexpr std::uint64_t kSnapshots = 8;
 /// at most this many times its size, and at most one chunk is written again for every kSparse - 1 that were replaced.
 constexpr std::uint64_t kSparse = 4;
 constexpr std::chrono::hours kLease{1};
+constexpr std::string_view kRemovedTags = "checkpoints/removed";
 
 ConstBytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
@@ -97,6 +98,10 @@ class BlobTier final : public Tier {
     for (const std::string& key : backend_->list_unchanged(state->key("tags"))) {
       const std::optional<Version> version = version_of_tag(std::string_view(key).substr(key.find_last_of('/') + 1));
       if (version) versions[*version].manifest = true;
+    }
+    for (const std::string& key : backend_->list(state->key(kRemovedTags))) {
+      const std::optional<Version> version = version_of_tag(std::string_view(key).substr(key.find_last_of('/') + 1));
+      if (version) versions[*version].removed = true;
     }
     return versions;
   }
@@ -262,6 +267,10 @@ class BlobTier final : public Tier {
     } catch (const Error& error) {
       if (error.code() != ErrorCode::not_found) throw;
     }
+  }
+
+  void mark_removed(const Version& version) override {
+    backend_->put_if_absent(existing()->key(kRemovedTags) + '/' + tag_of(version), {});
   }
 
   void remove_data(const Version&, const std::vector<int>&) override {}

@@ -103,12 +103,14 @@ struct Checkpointer::State {
   std::shared_ptr<Peers> caller;
   std::shared_ptr<Relay> relay;
   std::unique_ptr<checkpoint::Saver> saver;
+  std::vector<int> nodes;  ///< by rank
 };
 
 Checkpointer::Checkpointer(std::string_view url, const CheckpointerOptions& options, std::optional<Comm> comm)
     : state_(std::make_unique<State>()) {
   // The caller's thread has its own duplicate too: collectives of restore() must not mix with the user's.
   if (comm && comm->size() > 1) comm = comm->duplicate();
+  if (comm) state_->nodes.assign(comm->team().node_of_rank.begin(), comm->team().node_of_rank.end());
   state_->caller = comm ? checkpoint::peers_of(*comm) : checkpoint::single_process();
   Tiers tiers;
   checkpoint::agree(*state_->caller, "Checkpointer", [&] {
@@ -133,11 +135,11 @@ void Checkpointer::fail_save(std::uint64_t step, const Error& error) {
 }
 
 Restored Checkpointer::restore(const RestoreOptions& options) {
-  return checkpoint::restore(*state_->caller, state_->saver->tiers(), options);
+  return checkpoint::restore(*state_->caller, state_->saver->tiers(), options, state_->nodes);
 }
 
 std::optional<Restored> Checkpointer::try_restore(const RestoreOptions& options) {
-  return checkpoint::try_restore(*state_->caller, state_->saver->tiers(), options);
+  return checkpoint::try_restore(*state_->caller, state_->saver->tiers(), options, state_->nodes);
 }
 
 CheckpointInfo Checkpointer::inspect(std::optional<std::uint64_t> step) const {

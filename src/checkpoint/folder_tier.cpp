@@ -127,6 +127,7 @@ class FolderTier final : public Tier {
   }
 
   void remove(const Version& version) override { backend_->remove(manifest_key(version)); }
+  void mark_removed(const Version& version) override { backend_->put_if_absent(removed_key(version), {}); }
   void remove_data(const Version& version, const std::vector<int>& ranks) override {
     checkpoint::remove_data(*backend_, version, ranks);
   }

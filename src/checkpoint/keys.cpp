@@ -18,6 +18,7 @@ constexpr std::string_view kRank = "rank-";
 constexpr std::string_view kData = ".data";
 constexpr std::string_view kManifest = "manifest.json";
 constexpr std::string_view kAbandoned = "abandoned";
+constexpr std::string_view kRemoved = "removed";
 constexpr std::size_t kDigits = 20;
 
 std::string stem(const Version& version) {
@@ -45,7 +46,7 @@ bool take(std::string_view& text, std::string_view expected) {
 }
 
 struct Name {
-  enum class Kind : std::uint8_t { manifest, abandoned, data };
+  enum class Kind : std::uint8_t { manifest, abandoned, removed, data };
 
   Version version;
   Kind kind = Kind::manifest;
@@ -68,6 +69,8 @@ std::optional<Name> parse(std::string_view key) {
   if (key == kManifest) return name;
   name.kind = Name::Kind::abandoned;
   if (key == kAbandoned) return name;
+  name.kind = Name::Kind::removed;
+  if (key == kRemoved) return name;
   name.kind = Name::Kind::data;
   if (!take(key, kRank)) return std::nullopt;
   const auto rank = take_number<int>(key);
@@ -85,6 +88,16 @@ std::string data_key(const Version& version, int rank) {
 std::string manifest_key(const Version& version) { return stem(version) + std::string(kManifest); }
 
 std::string abandoned_key(const Version& version) { return stem(version) + std::string(kAbandoned); }
+
+std::string removed_key(const Version& version) { return stem(version) + std::string(kRemoved); }
+
+std::set<Version> removed_in(const std::map<Version, Holding>& slow) {
+  std::set<Version> removed;
+  for (const auto& [version, holding] : slow) {
+    if (holding.removed) removed.insert(version);
+  }
+  return removed;
+}
 
 std::string tag_of(const Version& version) {
   return std::string(kStep) + std::to_string(version.step) + '.' + std::to_string(version.generation) + '-' +
@@ -141,6 +154,7 @@ std::map<Version, Holding> list_versions(const store::Backend& backend) {
     switch (name->kind) {
       case Name::Kind::manifest: holding.manifest = true; break;
       case Name::Kind::abandoned: holding.abandoned = true; break;
+      case Name::Kind::removed: holding.removed = true; break;
       case Name::Kind::data: holding.ranks.push_back(name->rank); break;
     }
   }

@@ -38,6 +38,9 @@ std::string manifest_key(const Version& version);
 /// checkpoints/step-<20 digits>.<generation>-<sequence>.abandoned: a mark that the data was or will be removed, so that
 /// a manifest that appears later counts for nothing.
 std::string abandoned_key(const Version& version);
+/// checkpoints/step-<20 digits>.<generation>-<sequence>.removed: a mark in the slow tier that a user has removed it. It
+/// counts in no tier of any node from then on.
+std::string removed_key(const Version& version);
 /// step-<step>.<generation>-<sequence>: the tag of a version in the blob of a run.
 std::string tag_of(const Version& version);
 /// Nothing for a tag of another form.
@@ -49,9 +52,10 @@ std::string describe(const Version& version);
 struct Holding {
   bool manifest = false;
   bool abandoned = false;
+  bool removed = false;
   std::vector<int> ranks;  ///< of the data objects, ascending
 
-  bool complete() const { return manifest && !abandoned; }
+  bool complete() const { return manifest && !abandoned && !removed; }
 };
 
 /// The versions that no newer one has superseded. A version supersedes the older ones of the same and of later steps:
@@ -60,6 +64,9 @@ std::set<Version> line_of(const std::set<Version>& versions);
 
 /// In the order of preference, best last: first those that were superseded, then the line; newer ones later.
 std::vector<Version> by_preference(const std::set<Version>& versions);
+
+/// Those that are marked as removed.
+std::set<Version> removed_in(const std::map<Version, Holding>& slow);
 
 /// All versions in a backend. Other keys are ignored. Throws Error(io) if a file is in the place of the folder.
 std::map<Version, Holding> list_versions(const store::Backend& backend);

@@ -28,6 +28,9 @@ struct Place {
     if (place.burst_buffer.empty()) return;
     tiers.fast = checkpoint::folder_tier(store::open_backend(place.burst_buffer, {.create = false}));
     fast = tiers.fast->list();
+    for (const Version& version : checkpoint::removed_in(slow)) {
+      if (const auto at = fast.find(version); at != fast.end()) at->second.removed = true;
+    }
   }
 
   static bool complete(const std::map<Version, Holding>& holdings, const Version& version) {
@@ -146,6 +149,8 @@ std::vector<CheckpointEntry> remove_checkpoint(const CheckpointPlace& place, std
   const std::set<Version> versions = opened.versions_of(step);
   std::vector<CheckpointEntry> removed;
   for (const Version& version : versions) removed.push_back(opened.entry(version, line));
+  // The burst buffers of other nodes may have it, too.
+  for (const Version& version : versions) opened.tiers.slow->mark_removed(version);
   const auto for_each_tier = [&](const auto& action) {
     // The slow tier last: while the burst buffer's is removed, the checkpoint is whole.
     if (opened.tiers.fast) action(*opened.tiers.fast, opened.fast);

@@ -11,7 +11,11 @@ namespace penstock::checkpoint {
 namespace {
 
 // Format 1, of Penstock 0.1, knew no jobs: it has "attempt" in place of "generation" and "sequence".
+// Format 3 lists each layout once, and leaves out the offsets, which follow from the layouts. It is for many arrays on
+// many ranks; what has at most kListedOffsets keeps format 2.
 constexpr std::uint64_t kFormat = 2;
+constexpr std::uint64_t kLargeFormat = 3;
+constexpr std::size_t kListedOffsets = 65536;
 constexpr std::string_view kChecksumField = ",\n\"checksum\": \"";
 constexpr std::string_view kEnd = "\"}\n";
 constexpr std::size_t kDigestDigits = 2 * sizeof(Digest);
@@ -40,6 +44,17 @@ double from_text(const std::string& text) {
   double value = 0;
   if (!(in >> value) || !in.eof()) refuse("a metric is '" + text + "'; expected a number");
   return value;
+}
+
+/// [array][rank]
+std::vector<std::vector<std::uint64_t>> offsets_of(const std::vector<ArraySpec>& arrays, int ranks) {
+  std::vector<std::vector<std::uint64_t>> offsets(arrays.size());
+  for (std::vector<std::uint64_t>& of_array : offsets) of_array.reserve(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<std::uint64_t> in_object = object_offsets(arrays, rank);
+    for (std::size_t a = 0; a < arrays.size(); ++a) offsets[a].push_back(in_object[a]);
+  }
+  return offsets;
 }
 
 void check(const Manifest& manifest) {
@@ -88,16 +103,30 @@ std::vector<std::uint64_t> object_offsets(const std::vector<ArraySpec>& arrays, 
 }
 
 std::string Manifest::serialize() const {
+  const bool large = arrays.size() * objects.size() > kListedOffsets && offsets_bytes == offsets_of(arrays, ranks());
   std::string text =
-      "{\"penstock\": \"checkpoint\", \"format\": " + std::to_string(kFormat) +
+      "{\"penstock\": \"checkpoint\", \"format\": " + std::to_string(large ? kLargeFormat : kFormat) +
       ", \"step\": " + std::to_string(version.step) + ", \"generation\": " + std::to_string(version.generation) +
       ", \"sequence\": " + std::to_string(version.sequence) + ", \"ranks\": " + std::to_string(objects.size()) +
-      ", \"chunk_bytes\": " + std::to_string(chunk_bytes) + ",\n\"arrays\": ";
-  text += list(arrays, ",\n", [&](const ArraySpec& array, std::size_t i) {
-    return "{\"name\": " + json::quoted(array.name) + ", \"dtype\": " + json::quoted(name(array.dtype)) +
-           ", \"layout\": " + json::quoted(array.layout.serialize()) + ", \"offsets_bytes\": " +
+      ", \"chunk_bytes\": " + std::to_string(chunk_bytes);
+  std::vector<std::string> layouts;
+  std::map<std::string, std::size_t> known;
+  const std::string of_arrays = list(arrays, ",\n", [&](const ArraySpec& array, std::size_t i) {
+    const std::string layout = array.layout.serialize();
+    std::string head = "{\"name\": " + json::quoted(array.name) + ", \"dtype\": " + json::quoted(name(array.dtype));
+    if (large) {
+      const auto [at, is_new] = known.emplace(layout, layouts.size());
+      if (is_new) layouts.push_back(layout);
+      return head + ", \"layout\": " + std::to_string(at->second) + "}";
+    }
+    return head + ", \"layout\": " + json::quoted(layout) + ", \"offsets_bytes\": " +
            list(offsets_bytes[i], ", ", [](std::uint64_t offset, std::size_t) { return std::to_string(offset); }) + "}";
   });
+  if (large) {
+    text += ",\n\"layouts\": " +
+            list(layouts, ",\n", [](const std::string& layout, std::size_t) { return json::quoted(layout); });
+  }
+  text += ",\n\"arrays\": " + of_arrays;
   text += ",\n\"objects\": " + list(objects, ",\n", [](const ObjectInfo& object, std::size_t) {
             return "{\"size_bytes\": " + std::to_string(object.size_bytes) +
                    ", \"data_bytes\": " + std::to_string(object.data_bytes) +
@@ -131,9 +160,9 @@ Manifest Manifest::parse(std::string_view text) {
   const json::Value parsed = json::Value::parse(text);
   if (parsed.at("penstock").text() != "checkpoint") refuse("it does not describe a checkpoint");
   const std::uint64_t format = parsed.at("format").number();
-  if (format == 0 || format > kFormat) {
+  if (format == 0 || format > kLargeFormat) {
     throw Error(ErrorCode::unsupported, "manifest: format " + std::to_string(format) +
-                                            ", this Penstock reads formats 1 to " + std::to_string(kFormat) +
+                                            ", this Penstock reads formats 1 to " + std::to_string(kLargeFormat) +
                                             "; use a newer Penstock");
   }
   Manifest manifest;
@@ -157,16 +186,31 @@ Manifest Manifest::parse(std::string_view text) {
   if (parsed.at("ranks").number() != manifest.objects.size())
     refuse("it has " + std::to_string(manifest.objects.size()) + " objects for " +
            std::to_string(parsed.at("ranks").number()) + " ranks");
+  std::vector<Layout> layouts;
+  const auto layout_of = [&](const json::Value& value) {
+    if (format < kLargeFormat) return Layout::parse(value.text());
+    if (value.number() >= layouts.size()) refuse("layout " + std::to_string(value.number()) + " is not listed");
+    return layouts[value.number()];
+  };
+  try {
+    if (format >= kLargeFormat) {
+      for (const json::Value& layout : parsed.at("layouts").items()) layouts.push_back(Layout::parse(layout.text()));
+    }
+  } catch (const Error& error) {
+    refuse("layout " + std::to_string(layouts.size()) + ": " + error.message());
+  }
   for (const json::Value& array : parsed.at("arrays").items()) {
     try {
-      manifest.arrays.push_back({array.at("name").text(), dtype_from_name(array.at("dtype").text()),
-                                 Layout::parse(array.at("layout").text())});
+      manifest.arrays.push_back(
+          {array.at("name").text(), dtype_from_name(array.at("dtype").text()), layout_of(array.at("layout"))});
     } catch (const Error& error) {
       refuse("array " + std::to_string(manifest.arrays.size()) + ": " + error.message());
     }
+    if (format >= kLargeFormat) continue;
     std::vector<std::uint64_t>& offsets = manifest.offsets_bytes.emplace_back();
     for (const json::Value& offset : array.at("offsets_bytes").items()) offsets.push_back(offset.number());
   }
+  if (format >= kLargeFormat) manifest.offsets_bytes = offsets_of(manifest.arrays, manifest.ranks());
   check(manifest);
   return manifest;
 }

@@ -98,8 +98,10 @@ std::string manifest_text(const Tiers& tiers, const Version& version, int rank) 
 /// One call of restore().
 class Restoration {
  public:
-  Restoration(Peers& peers, const Tiers& tiers, const RestoreOptions& options)
-      : peers_(peers), tiers_(tiers), options_(options) {}
+  Restoration(Peers& peers, const Tiers& tiers, const RestoreOptions& options, const std::vector<int>& nodes)
+      : peers_(peers), tiers_(tiers), options_(options) {
+    if (cached_by_node(*tiers.slow) && (!tiers.fast || cached_by_node(*tiers.fast))) nodes_ = nodes;
+  }
 
   /// Empty if there is no checkpoint to try.
   std::optional<Restored> run() {
@@ -345,7 +347,7 @@ class Restoration {
     const std::vector<std::vector<ObjectChunks>> needs = gather(peers_, ranges);
     std::vector<std::vector<std::uint8_t>> at_hand;
     if (tiers_.fast && pieces.size() * ranks <= kNeedsBytes) at_hand = gather(peers_, held_here(manifest));
-    read_shared(peers_, plan_shared_reads(needs, at_hand, most), readers, manifest, pieces, needed);
+    read_shared(peers_, plan_shared_reads(needs, at_hand, nodes_, most), readers, manifest, pieces, needed);
     return needed;
   }
 
@@ -361,6 +363,9 @@ class Restoration {
     }
     return all;
   }
+
+  /// Whether ranks of a node find in the page cache what another one has read.
+  static bool cached_by_node(const Tier& tier) { return tier.url().starts_with("file:"); }
 
   static std::uint64_t chunks_at_once(std::uint64_t chunk_bytes) {
     return std::max<std::uint64_t>(1, kReadBytes / chunk_bytes);
@@ -480,6 +485,7 @@ class Restoration {
   Peers& peers_;
   const Tiers& tiers_;
   const RestoreOptions& options_;
+  std::vector<int> nodes_;
   std::vector<std::set<Version>> seen_;  ///< by rank
   std::set<Version> line_;
   std::vector<std::string> warnings_;
@@ -490,15 +496,16 @@ class Restoration {
 
 }  // namespace
 
-Restored restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options) {
-  Restoration restoration(peers, tiers, options);
+Restored restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options, const std::vector<int>& nodes) {
+  Restoration restoration(peers, tiers, options, nodes);
   std::optional<Restored> restored = restoration.run();
   if (!restored) restoration.fail_not_found();
   return *std::move(restored);
 }
 
-std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options) {
-  return Restoration(peers, tiers, options).run();
+std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options,
+                                    const std::vector<int>& nodes) {
+  return Restoration(peers, tiers, options, nodes).run();
 }
 
 Manifest read_manifest(const Tiers& tiers, const Version& version) {
@@ -532,10 +539,13 @@ CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step) {
 
 std::vector<Version> complete_versions(const Tiers& tiers) {
   std::set<Version> complete;
+  std::set<Version> removed;
   for (const Tier* tier : {tiers.slow.get(), tiers.fast.get()}) {
     if (tier == nullptr) continue;
-    for (const auto& [version, holding] : tier->list()) {
-      if (holding.complete()) complete.insert(version);
+    const std::map<Version, Holding> found = tier->list();
+    if (tier == tiers.slow.get()) removed = removed_in(found);
+    for (const auto& [version, holding] : found) {
+      if (holding.complete() && !removed.contains(version)) complete.insert(version);
     }
   }
   return by_preference(complete);

@@ -8,10 +8,11 @@
 
 namespace penstock::checkpoint {
 
-/// Implements Checkpointer::restore. Collective.
-Restored restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options);
+/// Implements Checkpointer::restore. `nodes`: by rank; empty: each rank is its own node. Collective.
+Restored restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options, const std::vector<int>& nodes = {});
 /// Implements Checkpointer::try_restore. Collective.
-std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options);
+std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options,
+                                    const std::vector<int>& nodes = {});
 /// Implements Checkpointer::inspect. Local.
 CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step);
 

@@ -23,11 +23,12 @@ struct Border {
 
 class Planner {
  public:
-  Planner(std::size_t ranks, const std::vector<std::vector<std::uint8_t>>& at_hand, std::uint64_t most_chunks)
-      : at_hand_(at_hand), most_chunks_(most_chunks), reads_(ranks), load_(ranks) {}
+  Planner(std::size_t ranks, const std::vector<std::vector<std::uint8_t>>& at_hand, const std::vector<int>& nodes,
+          std::uint64_t most_chunks)
+      : at_hand_(at_hand), nodes_(nodes), most_chunks_(most_chunks), reads_(ranks), load_(ranks) {}
 
   void share(std::uint64_t object, std::uint64_t first, std::uint64_t end, const std::set<int>& needers) {
-    if (needers.size() < 2 || 2 * needers.size() < reads_.size()) return;
+    if (needers.size() < 2 || 2 * needers.size() < reads_.size() || on_one_node(needers)) return;
     std::vector<int> readers;
     for (const int rank : needers) {
       if (!at_hand_.empty() && at_hand_[static_cast<std::size_t>(rank)][object] != 0) readers.push_back(rank);
@@ -53,7 +54,14 @@ class Planner {
   }
 
  private:
+  bool on_one_node(const std::set<int>& ranks) const {
+    if (nodes_.empty()) return false;
+    const auto node = [&](int rank) { return nodes_[static_cast<std::size_t>(rank)]; };
+    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return node(rank) == node(*ranks.begin()); });
+  }
+
   const std::vector<std::vector<std::uint8_t>>& at_hand_;
+  const std::vector<int>& nodes_;
   const std::uint64_t most_chunks_;
   std::vector<std::vector<SharedRead>> reads_;  ///< by reader
   std::vector<std::uint64_t> load_;             ///< chunks, by reader
@@ -130,7 +138,7 @@ std::uint64_t range_bytes(const Manifest& manifest, const ObjectChunks& chunks) 
 
 std::vector<std::vector<SharedRead>> plan_shared_reads(const std::vector<std::vector<ObjectChunks>>& needs,
                                                        const std::vector<std::vector<std::uint8_t>>& at_hand,
-                                                       std::uint64_t most_chunks) {
+                                                       const std::vector<int>& nodes, std::uint64_t most_chunks) {
   std::vector<Border> borders;
   for (std::size_t rank = 0; rank < needs.size(); ++rank) {
     for (const auto& [object, range] : needs[rank]) {
@@ -142,7 +150,7 @@ std::vector<std::vector<SharedRead>> plan_shared_reads(const std::vector<std::ve
   std::sort(borders.begin(), borders.end(), [](const Border& a, const Border& b) {
     return std::tie(a.object, a.chunk, a.begins, a.rank) < std::tie(b.object, b.chunk, b.begins, b.rank);
   });
-  Planner planner(needs.size(), at_hand, most_chunks);
+  Planner planner(needs.size(), at_hand, nodes, most_chunks);
   std::set<int> needers;
   for (std::size_t i = 0; i < borders.size(); ++i) {
     const Border& border = borders[i];

@@ -31,15 +31,16 @@ struct SharedRead {
 
 std::uint64_t range_bytes(const Manifest& manifest, const ObjectChunks& chunks);
 
-/// The chunks that more than one rank needs and at least half of the ranks do: of the others, a broadcast would move
-/// more to ranks without need than it saves. In rounds: in each, a rank reads at most one range, of at most
+/// The chunks that ranks of more than one node need and at least half of the ranks do: of the others, a broadcast would
+/// move more to ranks without need than it saves. In rounds: in each, a rank reads at most one range, of at most
 /// `most_chunks`. Each rank that reads a range needs it.
 ///
 /// `needs`: by rank; ascending, without overlaps. `at_hand[rank][object]` is not 0 if the rank need not go to the slow
-/// tier for it; empty: none has anything. Pure, so all ranks plan alike.
+/// tier for it; empty: none has anything. `nodes`: by rank; what ranks of one node read alike costs them nothing;
+/// empty: each rank is its own node. Pure, so all ranks plan alike.
 std::vector<std::vector<SharedRead>> plan_shared_reads(const std::vector<std::vector<ObjectChunks>>& needs,
                                                        const std::vector<std::vector<std::uint8_t>>& at_hand,
-                                                       std::uint64_t most_chunks);
+                                                       const std::vector<int>& nodes, std::uint64_t most_chunks);
 
 /// Reads the objects of one checkpoint. Each is opened when it is first asked for. Several threads may use it at once.
 class ObjectReaders {

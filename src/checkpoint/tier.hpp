@@ -107,6 +107,8 @@ class Tier {
 
   /// Removes a checkpoint, durably: from then on it does not exist. Its data goes by remove_data and sweep.
   virtual void remove(const Version& version) = 0;
+  /// Slow tier only. Marks durably that it was removed, for those whose burst buffers hold it, too. Before remove().
+  virtual void mark_removed(const Version& version) = 0;
   virtual void remove_data(const Version& version, const std::vector<int>& ranks) = 0;
   /// Frees what only removed checkpoints needed. One process is enough.
   virtual void sweep() {}

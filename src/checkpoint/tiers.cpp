@@ -50,7 +50,7 @@ std::vector<Version> fast_victims(const std::map<Version, Holding>& fast, const 
   for (const Version& version : complete_up_to(retirement.saved, fast)) {
     if (version == newest) continue;
     const auto at = slow.find(version);
-    const bool drained = at != slow.end() && at->second.complete();
+    const bool drained = at != slow.end() && (at->second.complete() || at->second.removed);
     const bool outdated =
         retirement.drained && version.step <= retirement.saved.step && !retirement.under_way.contains(version);
     if (drained || outdated) victims.push_back(version);
@@ -178,28 +178,33 @@ Complete gather_complete(Peers& peers, const std::map<Version, Holding>& slow, c
     std::uint64_t in_fast = 0;
     std::uint64_t manifest = 0;
     std::uint64_t abandoned = 0;
+    std::uint64_t removed = 0;
   };
   std::vector<Seen> mine;
   const auto add = [&](const std::map<Version, Holding>& holdings, std::uint64_t in_fast) {
     for (const auto& [version, holding] : holdings) {
-      if (!holding.manifest && !holding.abandoned) continue;
-      mine.push_back({version, in_fast, holding.manifest ? 1u : 0u, holding.abandoned ? 1u : 0u});
+      if (!holding.manifest && !holding.abandoned && !holding.removed) continue;
+      mine.push_back(
+          {version, in_fast, holding.manifest ? 1u : 0u, holding.abandoned ? 1u : 0u, holding.removed ? 1u : 0u});
     }
   };
   if (peers.rank() == 0) add(slow, 0);
   add(fast, 1);
   const std::vector<std::vector<Seen>> all = gather(peers, mine);
   std::set<std::pair<Version, std::uint64_t>> abandoned;
+  std::set<Version> removed;
   for (const std::vector<Seen>& of_rank : all) {
     for (const Seen& seen : of_rank) {
       if (seen.abandoned != 0) abandoned.emplace(seen.version, seen.in_fast);
+      if (seen.removed != 0) removed.insert(seen.version);
     }
   }
   Complete complete;
   for (const std::vector<Seen>& of_rank : all) {
     std::set<Version>& here = complete.seen.emplace_back();
     for (const Seen& seen : of_rank) {
-      if (seen.manifest != 0 && !abandoned.contains({seen.version, seen.in_fast})) here.insert(seen.version);
+      if (seen.manifest == 0 || removed.contains(seen.version)) continue;
+      if (!abandoned.contains({seen.version, seen.in_fast})) here.insert(seen.version);
     }
     complete.versions.insert(here.begin(), here.end());
   }
@@ -212,7 +217,9 @@ void reclaim(Peers& peers, const Tiers& tiers, std::uint64_t generation, const W
   if (peers.rank() == 0) slow = list_or_warn(*tiers.slow, warn);
   if (tiers.fast) fast = list_or_warn(*tiers.fast, warn);
   const std::set<Version> complete_slow = gather_complete(peers, slow, {}).versions;
-  const std::set<Version> complete_fast = gather_complete(peers, {}, fast).versions;
+  std::map<Version, Holding> removed;
+  for (const Version& version : removed_in(slow)) removed[version].removed = true;
+  const std::set<Version> complete_fast = gather_complete(peers, removed, fast).versions;
   if (peers.rank() == 0) tiers.slow->reclaim(generation, slow, complete_slow, warn);
   if (tiers.fast) tiers.fast->reclaim(generation, fast, complete_fast, warn);
 }

@@ -71,7 +71,8 @@ struct Complete {
 };
 
 /// Exchanges what the ranks see. `slow` and `fast` are this rank's listings; rank 0's of the slow tier counts. A
-/// version that some rank finds abandoned in its burst buffer is complete in no other. Collective.
+/// version that some rank finds abandoned in its burst buffer is complete in no other, and one that is marked as
+/// removed in the slow tier is complete nowhere. Collective.
 Complete gather_complete(Peers& peers, const std::map<Version, Holding>& slow, const std::map<Version, Holding>& fast);
 
 /// Removes what jobs of lower generations have left unfinished. Such a job may be alive, but cannot complete it any

@@ -4,6 +4,7 @@
 #include <limits>
 #include <new>
 
+#include "engine/prefetch.hpp"
 #include "engine/segment.hpp"
 
 namespace penstock::engine {
@@ -45,6 +46,8 @@ void Flags::publish(std::uint64_t sequence, std::uint64_t signature) {
   flag.signature = signature;
   // Sequentially consistent: either a peer that goes to sleep sees the flag, or this rank sees the sleeper (Doorbell).
   flag.published.store(sequence + 1, std::memory_order_seq_cst);
+  // The store waits until the peers' copies of the cache line are gone. Those of the next one can go meanwhile.
+  prefetch_for_write(&of(segment_.local_rank(), sequence + 1));
 }
 
 void Flags::release_before(std::uint64_t sequence) {

@@ -102,9 +102,11 @@ Layout Layout::boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> box
            "; each element must lie in exactly one box");
 
   Layout layout = from_axes(std::move(axes), std::move(owners), ranks, storage);
-  layout.tile_offset_elems_ = std::move(offsets);
-  layout.tile_strides_elems_ = std::move(strides);
-  layout.boxes_ = std::move(filled);
+  const auto tables = std::make_shared<Tables>(*layout.tables_);
+  tables->tile_offset_elems = std::move(offsets);
+  tables->tile_strides_elems = std::move(strides);
+  tables->boxes = std::move(filled);
+  layout.tables_ = tables;
   return layout;
 }
 
@@ -137,8 +139,8 @@ Layout Layout::replicated(std::vector<Layout> copies) {
 
 std::int32_t Layout::copy_of(std::int32_t rank) const {
   if (copies_.empty())
-    return local_size_elems_.size() > static_cast<std::size_t>(std::max(rank, 0)) && rank >= 0 &&
-                   local_size_elems_[static_cast<std::size_t>(rank)] > 0
+    return tables_->local_size_elems.size() > static_cast<std::size_t>(std::max(rank, 0)) && rank >= 0 &&
+                   tables_->local_size_elems[static_cast<std::size_t>(rank)] > 0
                ? 0
                : -1;
   return rank >= 0 && rank < ranks_ ? copy_of_rank_[static_cast<std::size_t>(rank)] : -1;

@@ -51,27 +51,29 @@ Layout Layout::from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owner
       reject("owners[" + std::to_string(i) + "] is " + std::to_string(owners[i]) + "; expected a rank from 0 to " +
              std::to_string(ranks - 1));
 
-  layout.axes_ = std::move(axes);
-  layout.owners_ = std::move(owners);
   layout.ranks_ = ranks;
   layout.storage_ = storage;
 
-  layout.first_tile_.assign(static_cast<std::size_t>(ranks) + 1, 0);
-  for (const std::int32_t rank : layout.owners_) ++layout.first_tile_[static_cast<std::size_t>(rank) + 1];
-  std::partial_sum(layout.first_tile_.begin(), layout.first_tile_.end(), layout.first_tile_.begin());
-  layout.rank_tiles_.resize(layout.owners_.size());
-  layout.tile_offset_elems_.resize(layout.owners_.size());
-  layout.local_size_elems_.assign(static_cast<std::size_t>(ranks), 0);
-  std::vector<std::int64_t> next(layout.first_tile_.begin(), layout.first_tile_.end() - 1);
+  const auto tables = std::make_shared<Tables>();
+  layout.tables_ = tables;
+  tables->axes = std::move(axes);
+  tables->owners = std::move(owners);
+  tables->first_tile.assign(static_cast<std::size_t>(ranks) + 1, 0);
+  for (const std::int32_t rank : tables->owners) ++tables->first_tile[static_cast<std::size_t>(rank) + 1];
+  std::partial_sum(tables->first_tile.begin(), tables->first_tile.end(), tables->first_tile.begin());
+  tables->rank_tiles.resize(tables->owners.size());
+  tables->tile_offset_elems.resize(tables->owners.size());
+  tables->local_size_elems.assign(static_cast<std::size_t>(ranks), 0);
+  std::vector<std::int64_t> next(tables->first_tile.begin(), tables->first_tile.end() - 1);
   for (std::int64_t i = 0; i < tiles; ++i) {
     const auto tile = static_cast<std::size_t>(i);
-    const auto rank = static_cast<std::size_t>(layout.owners_[tile]);
-    layout.rank_tiles_[static_cast<std::size_t>(next[rank]++)] = i;
-    layout.tile_offset_elems_[tile] = layout.local_size_elems_[rank];
+    const auto rank = static_cast<std::size_t>(tables->owners[tile]);
+    tables->rank_tiles[static_cast<std::size_t>(next[rank]++)] = i;
+    tables->tile_offset_elems[tile] = tables->local_size_elems[rank];
     std::int64_t size_elems = 1;
     const std::vector<std::int64_t> coordinate = layout.tile_coordinate(i);
-    for (std::size_t d = 0; d < coordinate.size(); ++d) size_elems *= layout.axes_[d].local_length(coordinate[d]);
-    layout.local_size_elems_[rank] += size_elems;
+    for (std::size_t d = 0; d < coordinate.size(); ++d) size_elems *= tables->axes[d].local_length(coordinate[d]);
+    tables->local_size_elems[rank] += size_elems;
   }
   return layout;
 }
@@ -170,10 +172,10 @@ Layout Layout::whole(std::vector<std::int64_t> shape, std::int32_t owner, std::i
 }
 
 std::vector<std::int64_t> Layout::splits(std::size_t dimension) const {
-  if (dimension >= axes_.size())
-    reject("dimension " + std::to_string(dimension) + " given for a grid of " + std::to_string(axes_.size()) +
+  if (dimension >= tables_->axes.size())
+    reject("dimension " + std::to_string(dimension) + " given for a grid of " + std::to_string(tables_->axes.size()) +
            " dimensions");
-  const Axis& axis = axes_[dimension];
+  const Axis& axis = tables_->axes[dimension];
   if (!axis.is_cyclic()) return axis.borders();
   std::vector<std::int64_t> borders;
   for (std::int64_t i = 0; i <= axis.intervals(); ++i) borders.push_back(axis.start(i));
@@ -181,29 +183,29 @@ std::vector<std::int64_t> Layout::splits(std::size_t dimension) const {
 }
 
 std::int32_t Layout::owner(std::span<const std::int64_t> block_index) const {
-  if (block_index.size() != axes_.size())
-    reject("a block has " + std::to_string(axes_.size()) + " indices, " + std::to_string(block_index.size()) +
+  if (block_index.size() != tables_->axes.size())
+    reject("a block has " + std::to_string(tables_->axes.size()) + " indices, " + std::to_string(block_index.size()) +
            " given");
   std::int64_t tile = 0;
-  for (std::size_t d = 0; d < axes_.size(); ++d) {
-    if (block_index[d] < 0 || block_index[d] >= axes_[d].intervals())
+  for (std::size_t d = 0; d < tables_->axes.size(); ++d) {
+    if (block_index[d] < 0 || block_index[d] >= tables_->axes[d].intervals())
       reject("block index " + std::to_string(block_index[d]) + " in dimension " + std::to_string(d) + ", which has " +
-             std::to_string(axes_[d].intervals()) + " blocks");
-    tile = tile * axes_[d].coordinates() + block_index[d] % axes_[d].coordinates();
+             std::to_string(tables_->axes[d].intervals()) + " blocks");
+    tile = tile * tables_->axes[d].coordinates() + block_index[d] % tables_->axes[d].coordinates();
   }
-  return owners_[static_cast<std::size_t>(tile)];
+  return tables_->owners[static_cast<std::size_t>(tile)];
 }
 
 std::int64_t Layout::tile_index(std::span<const std::int64_t> coordinate) const {
   std::int64_t index = 0;
-  for (std::size_t d = 0; d < axes_.size(); ++d) index = index * axes_[d].coordinates() + coordinate[d];
+  for (std::size_t d = 0; d < tables_->axes.size(); ++d) index = index * tables_->axes[d].coordinates() + coordinate[d];
   return index;
 }
 
 std::vector<std::int64_t> Layout::tile_coordinate(std::int64_t index) const {
-  std::vector<std::int64_t> coordinate(axes_.size());
-  for (std::size_t d = axes_.size(); d-- > 0; index /= axes_[d].coordinates())
-    coordinate[d] = index % axes_[d].coordinates();
+  std::vector<std::int64_t> coordinate(tables_->axes.size());
+  for (std::size_t d = tables_->axes.size(); d-- > 0; index /= tables_->axes[d].coordinates())
+    coordinate[d] = index % tables_->axes[d].coordinates();
   return coordinate;
 }
 
@@ -211,10 +213,12 @@ LayoutTile Layout::tile(std::int64_t index) const {
   LayoutTile tile;
   tile.index = index;
   tile.coordinate = tile_coordinate(index);
-  for (std::size_t d = 0; d < axes_.size(); ++d) tile.shape.push_back(axes_[d].local_length(tile.coordinate[d]));
-  tile.strides_elems = tile_strides_elems_.empty() ? layout::dense_strides(tile.shape, storage_)
-                                                   : tile_strides_elems_[static_cast<std::size_t>(index)];
-  tile.local_offset_elems = tile_offset_elems_[static_cast<std::size_t>(index)];
+  for (std::size_t d = 0; d < tables_->axes.size(); ++d)
+    tile.shape.push_back(tables_->axes[d].local_length(tile.coordinate[d]));
+  tile.strides_elems = tables_->tile_strides_elems.empty()
+                           ? layout::dense_strides(tile.shape, storage_)
+                           : tables_->tile_strides_elems[static_cast<std::size_t>(index)];
+  tile.local_offset_elems = tables_->tile_offset_elems[static_cast<std::size_t>(index)];
   return tile;
 }
 
@@ -222,12 +226,12 @@ std::int64_t Layout::local_size_elems(std::int32_t rank) const {
   if (rank < 0) reject("rank " + std::to_string(rank) + " given; expected at least 0");
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_size_elems(rank);
   const auto r = static_cast<std::size_t>(rank);
-  return r < local_size_elems_.size() ? local_size_elems_[r] : 0;
+  return r < tables_->local_size_elems.size() ? tables_->local_size_elems[r] : 0;
 }
 
 std::vector<std::int64_t> Layout::local_shape(std::int32_t rank) const {
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_shape(rank);
-  if (const auto box = the_box_of(boxes_, rank)) return box->shape;
+  if (const auto box = the_box_of(tables_->boxes, rank)) return box->shape;
   const std::vector<LayoutTile> tiles = local_tiles(rank);
   if (tiles.empty()) return std::vector<std::int64_t>(dimensions(), 0);
   if (tiles.size() == 1) return tiles.front().shape;
@@ -238,10 +242,10 @@ std::vector<LayoutTile> Layout::local_tiles(std::int32_t rank) const {
   if (rank < 0) reject("rank " + std::to_string(rank) + " given; expected at least 0");
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_tiles(rank);
   std::vector<LayoutTile> tiles;
-  if (static_cast<std::size_t>(rank) + 1 >= first_tile_.size()) return tiles;
+  if (static_cast<std::size_t>(rank) + 1 >= tables_->first_tile.size()) return tiles;
   const auto r = static_cast<std::size_t>(rank);
-  for (std::int64_t i = first_tile_[r]; i < first_tile_[r + 1]; ++i)
-    tiles.push_back(tile(rank_tiles_[static_cast<std::size_t>(i)]));
+  for (std::int64_t i = tables_->first_tile[r]; i < tables_->first_tile[r + 1]; ++i)
+    tiles.push_back(tile(tables_->rank_tiles[static_cast<std::size_t>(i)]));
   return tiles;
 }
 
@@ -255,16 +259,16 @@ std::vector<LayoutBlock> Layout::local_blocks(std::int32_t rank) const {
       LayoutBlock block;
       block.strides_elems = tile.strides_elems;
       block.local_offset_elems = tile.local_offset_elems;
-      for (std::size_t d = 0; d < axes_.size(); ++d) {
-        block.global_start.push_back(axes_[d].start(interval[d]));
-        block.shape.push_back(axes_[d].start(interval[d] + 1) - axes_[d].start(interval[d]));
-        block.local_offset_elems += axes_[d].local_start(interval[d]) * tile.strides_elems[d];
+      for (std::size_t d = 0; d < tables_->axes.size(); ++d) {
+        block.global_start.push_back(tables_->axes[d].start(interval[d]));
+        block.shape.push_back(tables_->axes[d].start(interval[d] + 1) - tables_->axes[d].start(interval[d]));
+        block.local_offset_elems += tables_->axes[d].local_start(interval[d]) * tile.strides_elems[d];
       }
       blocks.push_back(std::move(block));
       more = false;
-      for (std::size_t d = axes_.size(); d-- > 0 && !more;) {
-        interval[d] += axes_[d].coordinates();
-        more = interval[d] < axes_[d].intervals();
+      for (std::size_t d = tables_->axes.size(); d-- > 0 && !more;) {
+        interval[d] += tables_->axes[d].coordinates();
+        more = interval[d] < tables_->axes[d].intervals();
         if (!more) interval[d] = tile.coordinate[d];
       }
     }
@@ -308,15 +312,15 @@ Layout Layout::with_owners(std::span<const std::int32_t> given, std::int32_t ran
     for (const Layout& copy : copies_) copies.push_back(copy.with_owners(given, ranks));
     return replicated(std::move(copies));
   }
-  if (!boxes_.empty()) {
-    std::vector<LayoutBox> boxes = boxes_;
+  if (!tables_->boxes.empty()) {
+    std::vector<LayoutBox> boxes = tables_->boxes;
     for (LayoutBox& box : boxes) box.owner = moved(box.owner);
     return Layout::boxes(shape_, std::move(boxes), ranks, storage_);
   }
   std::vector<std::int32_t> owners;
-  owners.reserve(owners_.size());
-  for (const std::int32_t rank : owners_) owners.push_back(moved(rank));
-  return from_axes(axes_, std::move(owners), ranks, storage_);
+  owners.reserve(tables_->owners.size());
+  for (const std::int32_t rank : tables_->owners) owners.push_back(moved(rank));
+  return from_axes(tables_->axes, std::move(owners), ranks, storage_);
 }
 
 }  // namespace penstock

@@ -30,16 +30,17 @@ std::int64_t sum(std::int64_t a, std::int64_t b) {
 bool operator==(const Layout& a, const Layout& b) {
   if (a.ranks_ != b.ranks_ || a.shape_ != b.shape_ || a.storage_ != b.storage_) return false;
   if (!a.copies_.empty() || !b.copies_.empty()) return a.copies_ == b.copies_;
-  if (!a.boxes_.empty() || !b.boxes_.empty()) return a.boxes_ == b.boxes_;
-  return a.axes_ == b.axes_ && a.owners_ == b.owners_;
+  if (a.tables_ == b.tables_) return true;
+  if (!a.tables_->boxes.empty() || !b.tables_->boxes.empty()) return a.tables_->boxes == b.tables_->boxes;
+  return a.tables_->axes == b.tables_->axes && a.tables_->owners == b.tables_->owners;
 }
 
 std::vector<std::vector<std::int64_t>> Layout::local_part_shapes(std::int32_t rank) const {
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_part_shapes(rank);
   std::vector<std::vector<std::int64_t>> shapes;
-  for (const LayoutBox& box : boxes_)
+  for (const LayoutBox& box : tables_->boxes)
     if (box.owner == rank) shapes.push_back(box.shape);
-  if (!boxes_.empty()) return shapes;
+  if (!tables_->boxes.empty()) return shapes;
   for (LayoutTile& tile : local_tiles(rank)) shapes.push_back(std::move(tile.shape));
   return shapes;
 }
@@ -71,15 +72,15 @@ LocalMemory Layout::placed_memory(std::int32_t rank, std::span<const LocalMemory
   }
 
   const std::vector<LayoutTile> tiles = local_tiles(rank);
-  if (boxes_.empty()) {
+  if (tables_->boxes.empty()) {
     memory.tiles.assign(parts.begin(), parts.end());
     return memory;
   }
   for (const LayoutTile& tile : tiles) {
     std::vector<std::int64_t> begin(dimensions());
-    for (std::size_t d = 0; d < dimensions(); ++d) begin[d] = axes_[d].start(tile.coordinate[d]);
+    for (std::size_t d = 0; d < dimensions(); ++d) begin[d] = tables_->axes[d].start(tile.coordinate[d]);
     std::size_t part = 0;
-    for (const LayoutBox& box : boxes_) {
+    for (const LayoutBox& box : tables_->boxes) {
       if (box.owner != rank) continue;
       const auto holds = [&](std::size_t d) {
         return begin[d] >= box.begin[d] && begin[d] - box.begin[d] < box.shape[d];

@@ -65,13 +65,13 @@ std::string Layout::serialize() const {
     for (std::size_t i = 0; i < values.size(); ++i) written += (i ? "," : "") + std::to_string(values[i]);
     return written;
   };
-  if (!boxes_.empty()) {
+  if (!tables_->boxes.empty()) {
     text += "shape:" + list(shape_) + ";";
-    for (const LayoutBox& box : boxes_)
+    for (const LayoutBox& box : tables_->boxes)
       text += "box:" + std::to_string(box.owner) + "," + list(box.begin) + "," + list(box.shape) + ";";
     return text + "end";
   }
-  for (const Axis& axis : axes_) {
+  for (const Axis& axis : tables_->axes) {
     if (axis.is_cyclic()) {
       text += "cyclic:" + std::to_string(axis.length()) + "," + std::to_string(axis.block()) + "," +
               std::to_string(axis.coordinates()) + (axis.skipped() > 0 ? "," + std::to_string(axis.skipped()) : "") +
@@ -81,10 +81,10 @@ std::string Layout::serialize() const {
     text += "cut:" + list(axis.borders()) + ";";
   }
   text += "owners:";
-  for (std::size_t i = 0; i < owners_.size();) {
+  for (std::size_t i = 0; i < tables_->owners.size();) {
     std::size_t end = i + 1;
-    while (end < owners_.size() && owners_[end] == owners_[end - 1] + 1) ++end;
-    text += (i ? "," : "") + std::to_string(owners_[i]);
+    while (end < tables_->owners.size() && tables_->owners[end] == tables_->owners[end - 1] + 1) ++end;
+    text += (i ? "," : "") + std::to_string(tables_->owners[i]);
     if (end - i > 1) text += "+" + std::to_string(end - i);
     i = end;
   }

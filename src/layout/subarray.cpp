@@ -48,7 +48,7 @@ std::vector<std::vector<std::int64_t>> Layout::subarray_coordinates(std::span<co
     if (begin[d] < 0 || shape[d] < 0 || begin[d] > shape_[d] || shape[d] > shape_[d] - begin[d])
       reject("the subarray from " + std::to_string(begin[d]) + " of length " + std::to_string(shape[d]) +
              " does not lie in dimension " + std::to_string(d) + ", which has the length " + std::to_string(shape_[d]));
-    const Axis& axis = axes_[d];
+    const Axis& axis = tables_->axes[d];
     if (axis.is_cyclic()) {
       const std::int64_t first = axis.interval_of(begin[d]);
       for (std::int64_t c = 0; c < axis.coordinates(); ++c) kept[d].push_back((first + c) % axis.coordinates());
@@ -70,7 +70,7 @@ Layout Layout::subarray(std::span<const std::int64_t> begin, std::span<const std
   std::vector<Axis> axes;
   std::size_t tiles = 1;
   for (std::size_t d = 0; d < dimensions(); ++d) {
-    const Axis& axis = axes_[d];
+    const Axis& axis = tables_->axes[d];
     tiles *= kept[d].size();
     if (axis.is_cyclic()) {
       const std::int64_t skipped = (begin[d] + axis.skipped()) % axis.block();
@@ -86,7 +86,7 @@ Layout Layout::subarray(std::span<const std::int64_t> begin, std::span<const std
   for (std::size_t tile = 0; tile < tiles; ++tile) {
     std::size_t rest = tile;
     for (std::size_t d = dimensions(); d-- > 0; rest /= kept[d].size()) coordinate[d] = kept[d][rest % kept[d].size()];
-    owners[tile] = owners_[static_cast<std::size_t>(tile_index(coordinate))];
+    owners[tile] = tables_->owners[static_cast<std::size_t>(tile_index(coordinate))];
   }
   return from_axes(std::move(axes), std::move(owners), ranks_, storage_);
 }
@@ -107,7 +107,7 @@ LocalMemory Layout::subarray_memory(std::span<const std::int64_t> begin, std::sp
         std::find_if(all.begin(), all.end(), [&](const LayoutTile& each) { return each.index == index; });
     LocalMemory::Tile place = memory.tiles.at(static_cast<std::size_t>(found - all.begin()));
     for (std::size_t d = 0; d < dimensions(); ++d)
-      place.offset_elems += axes_[d].local_length_before(coordinate[d], begin[d]) * place.strides_elems[d];
+      place.offset_elems += tables_->axes[d].local_length_before(coordinate[d], begin[d]) * place.strides_elems[d];
     result.tiles.push_back(std::move(place));
   }
   return result;

@@ -345,6 +345,34 @@ std::uint64_t payload_bytes(const Call& call, const Members& members) {
   return static_cast<std::uint64_t>(side.count) * (roles.sends ? roles.sent_blocks : 1) * size_bytes_of(side.type);
 }
 
+std::optional<std::uint64_t> agreed_bytes(const Call& call, const Members& members) {
+  const auto of = [&](const Side& side) {
+    std::uint64_t count = static_cast<std::uint64_t>(side.count);
+    if (side.counts != nullptr)
+      for (std::size_t rank = 0; rank < static_cast<std::size_t>(members.ranks); ++rank)
+        count += static_cast<std::uint64_t>(side.count_of(rank));
+    return count * size_bytes_of(side.type);
+  };
+  switch (call.kind) {
+    case CollectiveKind::barrier: return 0;
+    case CollectiveKind::gather:
+      return of(members.rank == call.root && call.send.buffer == MPI_IN_PLACE ? call.receive : call.send);
+    case CollectiveKind::scatter:
+      return of(members.rank == call.root && call.receive.buffer == MPI_IN_PLACE ? call.send : call.receive);
+    case CollectiveKind::bcast:
+    case CollectiveKind::reduce:
+    case CollectiveKind::allreduce:
+    case CollectiveKind::scan:
+    case CollectiveKind::exscan:
+    case CollectiveKind::reduce_scatter_block:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::allgather:
+    case CollectiveKind::allgatherv:
+    case CollectiveKind::alltoall: return of(call.receive);
+    default: return std::nullopt;
+  }
+}
+
 bool synchronises(const Call& call) {
   switch (call.kind) {
     case CollectiveKind::barrier: return true;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <type_traits>
 
 #include "penstock/collective.hpp"
@@ -60,8 +61,8 @@ Side side(const void* buffer, const Count* counts, const Displacement* displacem
 }
 
 struct Call {
-  CollectiveKind kind;
-  MPI_Comm comm;
+  CollectiveKind kind = CollectiveKind::barrier;
+  MPI_Comm comm = MPI_COMM_NULL;
   Side send{};
   Side receive{};
   MPI_Op op = MPI_OP_NULL;
@@ -97,6 +98,10 @@ const char* translate(const Call& call, const Members& members, Translated& tran
 
 /// The bytes that this rank sends, or receives where it sends none; 0 if that is not known.
 std::uint64_t payload_bytes(const Call& call, const Members& members);
+
+/// The length of the call by what MPI wants to be equal on all ranks: of a block, or where it has a list of blocks that
+/// all ranks know, of all together. nullopt for operations whose lengths a rank does not know of others.
+std::optional<std::uint64_t> agreed_bytes(const Call& call, const Members& members);
 
 /// Whether no rank can leave the call before all ranks have entered it, as every rank knows from its own arguments.
 bool synchronises(const Call& call);

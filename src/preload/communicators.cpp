@@ -13,6 +13,7 @@
 #include "penstock/mpi.hpp"
 #include "preload/own_calls.hpp"
 #include "preload/report.hpp"
+#include "preload/settings.hpp"
 
 namespace penstock::preload {
 
@@ -158,8 +159,14 @@ void prepare(Communicator& on) {
     std::array<int, 2> jobs{job_on_one_node, -job_on_one_node};
     PMPI_Allreduce(MPI_IN_PLACE, jobs.data(), 2, MPI_INT, MPI_MIN, on.handle);
     on.one_node = one_node && jobs[0] == 1;
+    if (settings().measures) {
+      on.measured = std::make_unique<Measured>();
+      // Progress threads move operations on while the program computes, which MPI does not.
+      on.measured->has_nonblocking = team.progress_cores == 0;
+    }
     if (one_node || jobs[1] == 0) return;
     // The progress hook of such a job must never meet operations between nodes.
+    on.measured.reset();
     on.penstock.reset();
     on.why_native = "ranks without shared memory in a job on one node";
   } catch (const std::exception& error) {

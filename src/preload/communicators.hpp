@@ -11,6 +11,9 @@
 
 #include "penstock/comm.hpp"
 #include "preload/call.hpp"
+#include "preload/contests.hpp"
+#include "preload/passed.hpp"
+#include "preload/rehearsals.hpp"
 
 namespace penstock::preload {
 
@@ -32,6 +35,15 @@ struct Tally {
 
 struct Channel;
 
+/// Who is faster, by form.
+struct Measured {
+  Contests blocking{};
+  Passed blocking_passed{};
+  Rehearsals nonblocking{};
+  Passed nonblocking_passed{};
+  bool has_nonblocking = false;  ///< otherwise Penstock serves them all
+};
+
 /// One communicator. All members change only inside collective calls on it, which MPI wants one at a time; the tallies
 /// of persistent operations under a lock of their own.
 struct Communicator {
@@ -42,6 +54,7 @@ struct Communicator {
   std::uint64_t calls = 0;                           ///< collectives so far; equal on all ranks
   std::unique_ptr<Comm> penstock{};                  ///< once it is prepared
   std::string why_native{};                          ///< never to be prepared
+  std::unique_ptr<Measured> measured{};              ///< once it is prepared, if calls are measured
   bool one_node = false;                             ///< once it is prepared: all its ranks belong to jobs on one node
   std::vector<std::shared_ptr<Channel>> channels{};  ///< of persistent operations; equal on all ranks
   std::array<std::array<Tally, kForms>, kCollectiveKinds> tallies{};

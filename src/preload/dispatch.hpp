@@ -35,6 +35,19 @@ class Timer {
   std::uint64_t begin_ = 0;
 };
 
+inline constexpr const char* kMpiWasFaster = "MPI was faster";
+
+/// Whether it is known that MPI serves the call. Then it has been counted. A call that is to wait for all ranks is not
+/// passed while something is to be rehearsed, since others may have other arguments, and so not know it.
+inline bool is_passed(Communicator& on, const Call& call, Form form) {
+  if (on.measured == nullptr || form == Form::persistent) return false;
+  const Measured& measured = *on.measured;
+  const Passed& passed = form == Form::blocking ? measured.blocking_passed : measured.nonblocking_passed;
+  if (!passed.has(call) || (form == Form::blocking && measured.nonblocking.are_due())) return false;
+  ++on.calls;
+  return true;
+}
+
 /// nullptr if Penstock serves the communicator now, which it may prepare for that. All ranks of `on` come to the same
 /// answer: it depends on the number of calls before this one, and on what MPI wants to be equal.
 const char* why_native(Communicator& on, const Call& call, Form form);
@@ -66,24 +79,57 @@ int serve(Communicator& on, const Call& call, Form form, Action action) {
   }
 }
 
+template <typename Native, typename Action>
+int run_by_penstock(Communicator& on, const Call& call, Form form, Native native, Action action) {
+  const char* reason = nullptr;
+  Translated translated;
+  try {
+    const OwnCall own;
+    reason = translate(call, on.members(), translated);
+  } catch (const std::exception& error) {
+    on.penstock->fail_next(error.what());  // the others must not wait for this rank
+    return raise(on.handle, error);
+  }
+  if (reason != nullptr) return run_native(on, call, form, reason, native);
+  return serve(on, call, form, [&] { return action(on, translated); });
+}
+
+/// A blocking call that Penstock can serve. Who does is measured.
+template <typename Native, typename Action>
+int run_measured(Communicator& on, const Call& call, Contest& contest, Native native, Action action) {
+  try {
+    Rehearsals& rehearsals = on.measured->nonblocking;
+    if (rehearsals.are_due() && synchronises(call)) rehearsals.run(*on.penstock, on.members());
+    return contest.play(*on.penstock, [&](Server server) {
+      if (server == Server::penstock) return run_by_penstock(on, call, Form::blocking, native, action);
+      if (!contest.is_over()) return run_native(on, call, Form::blocking, "measured in turns", native);
+      on.measured->blocking_passed.keep(call);
+      return run_native(on, call, Form::blocking, kMpiWasFaster, native);
+    });
+  } catch (const std::exception& error) {
+    return raise(on.handle, error);
+  }
+}
+
 /// Gives the call to Penstock or to `native`. `action(on, translated)` runs it in Penstock.
 template <typename Native, typename Action>
 int dispatch(const Call& call, Form form, Native native, Action action) {
   Communicator* const on = own_depth > 0 ? nullptr : communicator_of(call.comm);
   if (on == nullptr) return native();
+  if (is_passed(*on, call, form)) return run_native(*on, call, form, kMpiWasFaster, native);
   const char* reason = why_native(*on, call, form);
   if (reason == nullptr) reason = why_always_native(call);
   if (reason != nullptr) return run_native(*on, call, form, reason, native);
-  Translated translated;
-  try {
-    const OwnCall own;
-    reason = translate(call, on->members(), translated);
-  } catch (const std::exception& error) {
-    on->penstock->fail_next(error.what());  // the others must not wait for this rank
-    return raise(on->handle, error);
+  if (Measured* const measured = form == Form::persistent ? nullptr : on->measured.get()) {
+    if (form == Form::blocking) {
+      if (Contest* const contest = measured->blocking.of(call, on->members()))
+        return run_measured(*on, call, *contest, native, action);
+    } else if (measured->has_nonblocking && measured->nonblocking.server_of(call, on->members()) == Server::mpi) {
+      measured->nonblocking_passed.keep(call);
+      return run_native(*on, call, form, kMpiWasFaster, native);
+    }
   }
-  if (reason != nullptr) return run_native(*on, call, form, reason, native);
-  return serve(*on, call, form, [&] { return action(*on, translated); });
+  return run_by_penstock(*on, call, form, native, action);
 }
 
 }  // namespace penstock::preload

@@ -1,5 +1,6 @@
 // The functions of MPI that this library replaces. Each serves the call or passes it to the next library with that
 // name. Persistent operations: persistent_intercepted.cpp; files: intercepted_files.cpp.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -150,6 +151,18 @@ extern "C" PENSTOCK_API int MPI_Init_thread(int* argc, char*** argv, int require
   static auto* const native = next("MPI_Init_thread", &PMPI_Init_thread);
   return penstock::preload::initialized(native(argc, argv, required, provided));
 }
+
+#ifndef OPEN_MPI
+/// MPICH 5.0 ends the job (an assertion in its MPI_Waitall) if a list has MPI_REQUEST_NULL beside a generalized request
+/// that is not complete yet.
+extern "C" PENSTOCK_API int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
+  static auto* const native = next("MPI_Waitall", &PMPI_Waitall);
+  const bool has_null = penstock::preload::are_in_flight() && count > 0 &&
+                        std::find(requests, requests + count, MPI_REQUEST_NULL) != requests + count;
+  return has_null ? penstock::preload::wait_all_without_null(count, requests, statuses, native)
+                  : native(count, requests, statuses);
+}
+#endif
 
 extern "C" PENSTOCK_API int MPI_Finalize(void) {
   static auto* const native = next("MPI_Finalize", &PMPI_Finalize);

@@ -29,6 +29,7 @@ struct Row {
   Tally sums{};
   std::uint64_t served_ns = 0;
   std::uint64_t native_ns = 0;
+  double gain_ns = 0;  ///< estimated: what MPI would have taken longer
   std::string reason{};
 
   void add(const Row& other) {
@@ -39,6 +40,7 @@ struct Row {
     sums.native_bytes += other.sums.native_bytes;
     served_ns += other.served_ns;
     native_ns += other.native_ns;
+    gain_ns += other.gain_ns;
     sums.verified += other.sums.verified;
     sums.differed += other.sums.differed;
     if (!other.reason.empty()) reason = other.reason;
@@ -95,6 +97,11 @@ std::uint64_t ns_of(std::uint64_t ticks) {
   return static_cast<std::uint64_t>(static_cast<double>(ticks) * ns_per_tick());
 }
 
+double gain_ns(const Communicator& on, std::size_t kind, std::size_t form) {
+  if (on.measured == nullptr || static_cast<Form>(form) != Form::blocking) return 0;
+  return on.measured->blocking.gain_ticks(static_cast<CollectiveKind>(kind), on.ranks) * ns_per_tick();
+}
+
 std::string operation_of(const Key& key) {
   const std::string small(name(static_cast<CollectiveKind>(key.kind)));
   switch (static_cast<Form>(key.form)) {
@@ -111,8 +118,8 @@ std::string to_text(const Rows& rows) {
     const Tally& sums = row.sums;
     out << key.name << '\t' << key.ranks << '\t' << key.kind << '\t' << key.form << '\t' << row.communicators << '\t'
         << sums.served << '\t' << sums.native << '\t' << sums.served_bytes << '\t' << sums.native_bytes << '\t'
-        << row.served_ns << '\t' << row.native_ns << '\t' << sums.verified << '\t' << sums.differed << '\t'
-        << row.reason << '\n';
+        << row.served_ns << '\t' << row.native_ns << '\t' << row.gain_ns << '\t' << sums.verified << '\t'
+        << sums.differed << '\t' << row.reason << '\n';
   }
   return out.str();
 }
@@ -126,7 +133,8 @@ void add_text(Rows& rows, const std::string& text) {
     std::istringstream fields(line.substr(key.name.size() + 1));
     Tally& sums = row.sums;
     fields >> key.ranks >> key.kind >> key.form >> row.communicators >> sums.served >> sums.native >>
-        sums.served_bytes >> sums.native_bytes >> row.served_ns >> row.native_ns >> sums.verified >> sums.differed;
+        sums.served_bytes >> sums.native_bytes >> row.served_ns >> row.native_ns >> row.gain_ns >> sums.verified >>
+        sums.differed;
     fields.get();
     std::getline(fields, row.reason);
     rows[key].add(row);
@@ -212,14 +220,14 @@ void print_table(const Rows& rows) {
                  "penstock: %" PRIu64 " calls were compared with MPI's, %" PRIu64 " results of their ranks differed\n",
                  verified, differed);
   if (rows.empty()) return;
-  std::fprintf(stderr, "%-20s %5s %-22s %10s %10s %10s %10s  %s\n", "communicator", "ranks", "operation", "Penstock",
-               "s", "MPI", "s", "why MPI");
+  std::fprintf(stderr, "%-20s %5s %-22s %10s %10s %10s %10s %10s  %s\n", "communicator", "ranks", "operation",
+               "Penstock", "s", "gain s", "MPI", "s", "why MPI");
   for (const auto& [key, row] : rows) {
     std::string name = key.name.empty() ? "(no name)" : key.name;
     if (row.communicators > 1) name += " x" + std::to_string(row.communicators);
-    std::fprintf(stderr, "%-20s %5d %-22s %10" PRIu64 " %10.3f %10" PRIu64 " %10.3f  %s\n", name.c_str(), key.ranks,
-                 operation_of(key).c_str(), row.sums.served, static_cast<double>(row.served_ns) * 1e-9, row.sums.native,
-                 static_cast<double>(row.native_ns) * 1e-9, row.reason.c_str());
+    std::fprintf(stderr, "%-20s %5d %-22s %10" PRIu64 " %10.3f %10.3f %10" PRIu64 " %10.3f  %s\n", name.c_str(),
+                 key.ranks, operation_of(key).c_str(), row.sums.served, static_cast<double>(row.served_ns) * 1e-9,
+                 row.gain_ns * 1e-9, row.sums.native, static_cast<double>(row.native_ns) * 1e-9, row.reason.c_str());
   }
 }
 
@@ -232,7 +240,8 @@ void write_json(const Rows& rows, const FileRows& files, const std::string& path
     file << separator << "\n  {\"communicator\": \"" << key.name << "\", \"ranks\": " << key.ranks
          << ", \"communicators\": " << row.communicators << ", \"operation\": \"" << operation_of(key)
          << "\", \"served\": " << sums.served << ", \"served_bytes\": " << sums.served_bytes
-         << ", \"served_s\": " << static_cast<double>(row.served_ns) * 1e-9 << ", \"native\": " << sums.native
+         << ", \"served_s\": " << static_cast<double>(row.served_ns) * 1e-9
+         << ", \"estimated_gain_s\": " << row.gain_ns * 1e-9 << ", \"native\": " << sums.native
          << ", \"native_bytes\": " << sums.native_bytes
          << ", \"native_s\": " << static_cast<double>(row.native_ns) * 1e-9 << ", \"why_native\": \"" << row.reason
          << "\", \"verified\": " << sums.verified << ", \"differed\": " << sums.differed << "}";
@@ -261,7 +270,11 @@ void add_to_report(const Communicator& ended) {
       const Tally& sums = ended.tallies[kind][form];
       const Key key{name, ended.ranks, kind, form};
       if (ended.rank == 0 && sums.served + sums.native > 0)
-        rows[key] = {1, sums, ns_of(sums.served_ticks), ns_of(sums.native_ticks),
+        rows[key] = {1,
+                     sums,
+                     ns_of(sums.served_ticks),
+                     ns_of(sums.native_ticks),
+                     gain_ns(ended, kind, form),
                      sums.reason != nullptr ? sums.reason : ""};
       else if (sums.differed > 0)  // what this rank received; the calls are rank 0's
         rows[key].sums.differed = sums.differed;

@@ -73,9 +73,11 @@ class InFlight {
     return !std::exchange(is_hooked_, true);
   }
 
+  bool are_some() const noexcept { return count_.load(std::memory_order_acquire) != 0; }
+
   /// How many have completed. Does nothing on a thread that is inside Penstock, or while another thread does it.
   int progress() {
-    if (count_.load(std::memory_order_acquire) == 0 || own_depth > 0) return 0;
+    if (!are_some() || own_depth > 0) return 0;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return 0;
     const OwnCall own;
@@ -176,6 +178,33 @@ bool has_progress_hook() {
 
 int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Status* status) {
   return InFlight::of_process().probe(source, tag, comm, found, status);
+}
+
+bool are_in_flight() noexcept { return InFlight::of_process().are_some(); }
+
+int wait_all_without_null(int count, MPI_Request* requests, MPI_Status* statuses,
+                          int (*wait_all)(int, MPI_Request*, MPI_Status*)) {
+  const bool has_statuses = statuses != MPI_STATUSES_IGNORE;
+  std::vector<int> places;
+  for (int i = 0; i < count; ++i) {
+    if (requests[i] != MPI_REQUEST_NULL)
+      places.push_back(i);
+    else if (has_statuses)
+      wait_all(1, &requests[i], &statuses[i]);
+  }
+  std::vector<MPI_Request> others;
+  std::vector<MPI_Status> theirs;
+  for (const int place : places) {
+    others.push_back(requests[place]);
+    if (has_statuses) theirs.push_back(statuses[place]);  // MPI leaves some of a status as it was
+  }
+  const int result =
+      wait_all(static_cast<int>(others.size()), others.data(), has_statuses ? theirs.data() : MPI_STATUSES_IGNORE);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    requests[places[i]] = others[i];
+    if (has_statuses) statuses[places[i]] = theirs[i];
+  }
+  return result;
 }
 
 int Operation::code_of_failure(const std::exception& error) noexcept { return code_of(error); }

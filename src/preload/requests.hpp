@@ -59,6 +59,13 @@ struct Watched {
 /// Lets the hook watch a started operation. Any thread.
 void watch(Watched& started);
 
+/// Whether some operation of this process is in flight.
+bool are_in_flight() noexcept;
+
+/// Completes all of a list by `wait_all`, MPI's function, in two calls: first those that are MPI_REQUEST_NULL.
+int wait_all_without_null(int count, MPI_Request* requests, MPI_Status* statuses,
+                          int (*wait_all)(int, MPI_Request*, MPI_Status*));
+
 /// Gives the operation to a new request of MPI. Local.
 int make_request(Request operation, MPI_Request* request);
 

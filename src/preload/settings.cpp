@@ -17,6 +17,7 @@ const Settings& settings() {
       read.after = static_cast<std::uint64_t>(std::max<std::int64_t>(given.preload_after, 0));
       read.report = given.preload_report;
       read.verifies = given.verify;
+      read.measures = given.preload_measure && !read.verifies;
       read.is_strict = given.preload_strict;
       read.times = !read.report.empty();
       read.exports_files = given.files_export;

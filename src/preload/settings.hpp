@@ -13,6 +13,7 @@ struct Settings {
   bool serves = true;
   bool times = false;
   bool verifies = false;
+  bool measures = false;  ///< who serves a call faster
   bool is_strict = false;
   std::uint64_t after = 0;
   std::string report{};

@@ -105,11 +105,13 @@ std::uint64_t Backend::last_number(std::string_view prefix, std::uint64_t known)
   return known;
 }
 
-std::vector<std::vector<std::byte>> Backend::contents_of(std::span<const std::string> keys) const {
+std::vector<std::vector<std::byte>> Backend::contents_of(std::span<const std::string> keys,
+                                                         std::uint64_t most_bytes) const {
   std::vector<std::vector<std::byte>> all;
   for (const std::string& key : keys) {
     try {
-      all.push_back(contents(key));
+      const bool is_small = most_bytes == UINT64_MAX || size_bytes(key) <= most_bytes;
+      all.push_back(is_small ? contents(key) : std::vector<std::byte>());
     } catch (const Error& error) {
       if (error.code() != ErrorCode::not_found) throw;
       all.emplace_back();

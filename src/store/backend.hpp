@@ -89,8 +89,9 @@ class Backend {
   virtual std::vector<std::byte> contents(std::string_view key) const;
 
   /// Contents of several small objects in fewer accesses. Empty for an object that is missing, or that the backend
-  /// leaves to a call of contents.
-  virtual std::vector<std::vector<std::byte>> contents_of(std::span<const std::string> keys) const;
+  /// leaves to a call of contents. It may do so for objects of more than `most_bytes`.
+  virtual std::vector<std::vector<std::byte>> contents_of(std::span<const std::string> keys,
+                                                          std::uint64_t most_bytes = UINT64_MAX) const;
 
   virtual bool exists(std::string_view key) const = 0;
 

@@ -98,7 +98,7 @@ Blob::Appended Blob::append(std::span<const ConstBytes> pieces) {
   }
   for (;;) {
     const auto version = state_->commit(store::RecordKind::append, {state_->stage(regions)});
-    if (version) return {*version, state_->map_at(*version)->size_bytes() - total_bytes};
+    if (version) return {*version, state_->lookup_map_at(*version)->size_bytes() - total_bytes};
   }
 }
 
@@ -191,7 +191,7 @@ std::vector<LogEntry> Blob::log(std::uint64_t first) const {
     }
   };
   if (first <= newest) {
-    unless_damaged([&] { map = *state_->map_at(std::max(first - 1, state_->marks().keep_from)); });
+    unless_damaged([&] { map = *state_->lookup_map_at(std::max(first - 1, state_->marks().keep_from)); });
   }
   for (std::uint64_t version = first; version <= newest; ++version) {
     store::Record record;

@@ -14,10 +14,12 @@ namespace {
 constexpr std::size_t kRecentMaps = 4;
 /// Looks for an index before it replays more records than this.
 constexpr std::uint64_t kReplayUnasked = 8;
+/// A map in parts is opened anew rather than replaying more records than this.
+constexpr std::uint64_t kReplayAlways = 64;
 /// An index at most this many versions older is used without a search for a nearer one.
 constexpr std::uint64_t kNear = 24;
 constexpr std::size_t kRecordsAtOnce = 16;
-/// In units of VersionMap::Replayed::cost. An index is worth its space if replaying costs more than reading it, and at
+/// In units of Replayed::cost. An index is worth its space if replaying costs more than reading it, and at
 /// least this much.
 constexpr std::uint64_t kLeastReplayCost = 240;
 
@@ -63,23 +65,15 @@ std::uint64_t BlobState::index_near(std::uint64_t version, std::optional<Record>
 }
 
 VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest,
-                                    Loading loading) {
-  // The record of a large version is long: a version with an index of its own is read without it.
-  if (loading == Loading::parts && version > 0 && version >= keep_from && backend_->exists(index_key(version))) {
-    try {
-      return read_index(version, loading);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
-    }
-  }
+                                    bool search) {
   const auto is_near = [&](std::uint64_t index) {
     return index >= std::max<std::uint64_t>(keep_from, 1) && index <= version && version - index <= kNear;
   };
-  std::uint64_t near = known_index_.load();
-  if (!is_near(near)) near = index_near(version, newest);
+  std::uint64_t near = search ? 0 : known_index_.load();
+  if (!search && !is_near(near)) near = index_near(version, newest);
   if (is_near(near)) {
     try {
-      VersionMap map = read_index(near, loading);
+      VersionMap map = read_index(near);
       if (near > known_index_.load()) known_index_ = near;
       return map;
     } catch (const Error& error) {
@@ -91,17 +85,36 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
     const std::uint64_t number = number_of(*index);
     if (number > version) continue;
     try {
-      return read_index(number, loading);
+      return read_index(number);
     } catch (const Error& error) {
       // An older index and more records give the same map, unless those records are collected.
       if (error.code() != ErrorCode::corrupt || number <= keep_from) throw;
     }
   }
-  if (keep_from > 0) {
-    throw Error(ErrorCode::not_found,
-                title() + ": the object " + index_key(keep_from) + " is missing; restore it from a copy");
-  }
+  if (keep_from > 0) fail_without_index(keep_from);
   return empty_map();
+}
+
+void BlobState::fail_without_index(std::uint64_t keep_from) const {
+  throw Error(ErrorCode::not_found,
+              title() + ": the object " + index_key(keep_from) + " is missing; restore it from a copy");
+}
+
+BlobState::Rebuilt BlobState::replayed(std::uint64_t version, std::uint64_t keep_from) {
+  for (bool search = false;; search = true) {
+    std::optional<Record> newest;
+    VersionMap map = nearest_index(version, keep_from, newest, search);
+    const std::uint64_t from = map.version();
+    bool crosses_loss = false;
+    if (newest && from < version) {
+      crosses_loss = replay(map, version - 1) || stands_for_lost(*newest);
+      map.apply(*newest);
+    } else {
+      crosses_loss = replay(map, version);
+    }
+    // Then the newest index decides what the version is, not one that happens to be known.
+    if (!crosses_loss || search) return {std::move(map), from};
+  }
 }
 
 VersionMap BlobState::rebuild(std::uint64_t version, Loading loading) {
@@ -109,18 +122,10 @@ VersionMap BlobState::rebuild(std::uint64_t version, Loading loading) {
     const std::uint64_t keep_from = marks().keep_from;
     if (version < keep_from) return read_kept(version, keep_from, loading);
     try {
-      std::optional<Record> newest;
-      VersionMap map = nearest_index(version, keep_from, newest, loading);
-      const std::uint64_t from = map.version();
-      if (newest) {
-        replay(map, std::max(from, version - 1));
-        if (from < version) map.apply(*newest);
-      } else {
-        replay(map, version);
-      }
+      Rebuilt made = loading == Loading::parts ? layered(version, keep_from) : replayed(version, keep_from);
       // A number is free again once its record is collected, and a writer that slept may have taken it. A collector
       // puts its keep mark before it frees a number, so the marks show it.
-      if (marks().keep_from <= from) return map;
+      if (marks().keep_from <= made.from) return std::move(made.map);
     } catch (const Error& error) {
       // A concurrent gc removed what we read. If so it has put a newer keep mark and an index there: start anew from
       // that.
@@ -130,7 +135,8 @@ VersionMap BlobState::rebuild(std::uint64_t version, Loading loading) {
   }
 }
 
-void BlobState::replay(VersionMap& map, std::uint64_t version) {
+bool BlobState::replay(VersionMap& map, std::uint64_t version) {
+  bool crosses_loss = false;
   std::vector<std::string> keys;
   while (map.version() < version) {
     keys.clear();
@@ -139,9 +145,12 @@ void BlobState::replay(VersionMap& map, std::uint64_t version) {
     }
     for (const std::vector<std::byte>& sealed : backend_->contents_of(keys)) {
       const std::uint64_t next = map.version() + 1;
-      map.apply(sealed.empty() ? record(next) : decode_of(next, sealed));
+      const Record made = sealed.empty() ? record(next) : decode_of(next, sealed);
+      crosses_loss = crosses_loss || stands_for_lost(made);
+      map.apply(made);
     }
   }
+  return crosses_loss;
 }
 
 VersionMap BlobState::read_kept(std::uint64_t version, std::uint64_t keep_from, Loading loading) const {
@@ -185,7 +194,7 @@ std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t versi
       if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
     }
   }
-  return loading == Loading::parts ? partial_map_at(version) : map_at(version);
+  return loading == Loading::parts ? lookup_map_at(version) : map_at(version);
 }
 
 BlobState::Readable BlobState::readable_at(std::uint64_t version, Loading loading) {
@@ -207,7 +216,7 @@ VersionMap BlobState::map_before_damage() {
     try {
       const std::uint64_t newest = latest();
       std::optional<Record> ignored;
-      VersionMap map = nearest_index(newest, keep_from, ignored, Loading::whole);
+      VersionMap map = nearest_index(newest, keep_from, ignored);
       const std::uint64_t from = map.version();
       try {
         replay(map, newest);
@@ -261,7 +270,8 @@ std::shared_ptr<const VersionMap> BlobState::hold(VersionMap made) {
 std::optional<VersionMap> BlobState::advanced(const VersionMap& from, std::uint64_t version) {
   try {
     VersionMap map = from;
-    replay(map, version);
+    // An index may decide what a version behind a lost write is. See replayed().
+    if (replay(map, version)) return std::nullopt;
     if (from.version() < marks().keep_from) return std::nullopt;  // see rebuild()
     return map;
   } catch (const Error& error) {
@@ -282,7 +292,7 @@ std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
   return hold(rebuild(version, Loading::whole));
 }
 
-std::shared_ptr<const VersionMap> BlobState::partial_map_at(std::uint64_t version) {
+std::shared_ptr<const VersionMap> BlobState::lookup_map_at(std::uint64_t version) {
   version = existing(version);
   {
     const std::lock_guard lock(mutex_);
@@ -292,7 +302,7 @@ std::shared_ptr<const VersionMap> BlobState::partial_map_at(std::uint64_t versio
     if (!tip_ || tip_->version() > version) {
       std::optional<VersionMap> map;
       if (const auto from = std::exchange(partial_, nullptr);
-          from && from->version() < version && !is_shorter_from_index(from->version(), version)) {
+          from && from->version() < version && version - from->version() <= kReplayAlways) {
         map = advanced(*from, version);
       }
       if (!map) map = rebuild(version, Loading::parts);
@@ -311,18 +321,23 @@ void BlobState::put_index(std::uint64_t version) {
   backend_->put_if_absent(name, std::span(&piece, 1));
 }
 
-void BlobState::put_index_if_due(std::uint64_t version) {
-  const auto map = map_at(version);
+bool BlobState::put_index_if_due(std::uint64_t version) {
+  auto map = lookup_map_at(version);
   const std::uint64_t worth = std::max<std::uint64_t>(map->fragment_count(), kLeastReplayCost);
   // Other writers put indexes, too. Lists them only if one is due after the newest that this process knows.
-  if (map->replayed_since(known_index_.load()).cost < worth) return;
-  const VersionMap::Replayed since = map->replayed_since(list_indexes(version));
-  if (since.cost < worth) return;
+  if (map->replayed_since(known_index_.load()).cost < worth) return false;
+  const Replayed since = map->replayed_since(list_indexes(version));
+  if (since.cost < worth) return false;
+  if (map->is_partial()) {
+    if (map->estimated_index_bytes() > since.index_bytes) return false;
+    map = map_at(version);
+  }
   const std::vector<std::byte> sealed = map->encode();
-  if (sealed.size() > since.index_bytes) return;
+  if (sealed.size() > since.index_bytes) return false;
   const ConstBytes piece(sealed);
   backend_->put_if_absent(index_key(version), std::span(&piece, 1));
   known_index_ = version;
+  return true;
 }
 
 void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions) {

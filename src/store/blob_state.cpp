@@ -197,7 +197,12 @@ void BlobState::check_log() {
                  std::to_string(known_.load() + 1) + " is missing";
       }
     }
-    map_at(kLatest);
+    // After a loss of power a delta may hide a record that is torn.
+    if (backend_->may_be_torn()) {
+      map_at(kLatest);
+    } else {
+      lookup_map_at(kLatest);
+    }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::corrupt) throw;
     damage = error.what();
@@ -215,7 +220,7 @@ void BlobState::check_log() {
 
 std::vector<std::string> BlobState::beyond_newest() {
   std::vector<std::string> found;
-  for (const char* folder : {"versions", "index", "compact", "confirmed"}) {
+  for (const char* folder : {"versions", "index", "delta", "compact", "confirmed"}) {
     for (std::string& object : backend_->list(key(folder))) found.push_back(std::move(object));
   }
   // latest() comes second: objects that others put during the listing belong to versions that exist by now.

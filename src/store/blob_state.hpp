@@ -11,6 +11,7 @@
 //   data/<base>-<time>-<writer>-<n>  data of one write; <base>: the newest version the writer knew before it stored it
 //   versions/<number>    record of one version; its exclusive create commits the version
 //   index/<number>       the whole map of a version; saves replaying, and keeps versions with a tag readable
+//   delta/<number>       what the versions from an earlier one up to this one changed; saves replaying
 //   compact/<number>     another map of the version, to a contiguous copy of its data
 //   confirmed/<number>   no gc gives up that copy any more, so it may replace what it was copied from
 //   tags/<tag>           the number of a version that gc keeps
@@ -60,6 +61,14 @@ inline constexpr std::uint64_t kMostBlobBytes = std::uint64_t{1} << 63;
 inline constexpr std::uint64_t kIndexConsidered = 24;
 inline constexpr std::uint64_t kIndexConsideredForFew = 6;
 
+/// When a writer puts a delta. Costs are those of Replayed. Tests lower them.
+struct DeltaRule {
+  std::uint64_t interval = 32;  ///< at multiples of this, if replaying instead costs at least `least_cost`
+  std::uint64_t least_cost = 240;
+  std::uint64_t cost = 1 << 13;  ///< at any version, if replaying instead costs this much
+};
+inline DeltaRule delta_rule;
+
 /// Time since 1970 by the clock of this host.
 std::int64_t now_ns();
 /// The begin of a lease that ends now, as now_ns.
@@ -106,6 +115,7 @@ class BlobState {
   static void free_names(const std::shared_ptr<Backend>& backend, std::chrono::seconds lease, GcReport& report);
 
   Backend& backend() const { return *backend_; }
+  const std::shared_ptr<Backend>& shared_backend() const { return backend_; }
   const std::string& name() const { return name_; }
   bool grows() const { return grows_; }
   /// "store URL, blob 'name'", for messages.
@@ -118,10 +128,11 @@ class BlobState {
   /// The map of a version by the log alone. Indexes and later versions build only on such maps. Throws
   /// Error(not_found).
   std::shared_ptr<const VersionMap> map_at(std::uint64_t version);
-  /// Whether a large index is read at once, or as lookups need it.
+  /// As map_at, for lookups and for what a map says besides places. Reads few blocks of large maps.
+  std::shared_ptr<const VersionMap> lookup_map_at(std::uint64_t version);
+  /// Whether a large map is read at once, or as lookups need it.
   enum class Loading : std::uint8_t { whole, parts };
-  /// A map of the same bytes: the compacted one if the version was compacted, else map_at. With Loading::parts only for
-  /// lookups.
+  /// A map of the same bytes: the compacted one if the version was compacted, else map_at or lookup_map_at.
   std::shared_ptr<const VersionMap> readable_map_at(std::uint64_t version, Loading loading);
   struct Readable {
     std::shared_ptr<const VersionMap> map;
@@ -182,11 +193,13 @@ class BlobState {
   std::string confirmed_key(std::uint64_t version) const { return numbered_key(key("confirmed"), version); }
   std::string record_key(std::uint64_t version) const { return numbered_key(key("versions"), version); }
   std::string index_key(std::uint64_t version) const { return numbered_key(key("index"), version); }
+  std::string delta_key(std::uint64_t version) const { return numbered_key(key("delta"), version); }
   VersionMap empty_map() const { return VersionMap(blob_id_, size_bytes_); }
   VersionMap read_index(std::uint64_t version, Loading loading = Loading::whole) const;
 
  private:
   struct News;
+  class Way;
 
   BlobState(std::shared_ptr<Backend> backend, std::string_view name);
   /// Chooses a new folder. Stores nothing.
@@ -216,10 +229,10 @@ class BlobState {
   bool confirm(const std::string& entry, std::uint64_t freed);
   /// Whether an index, rather than the map of version `from`, is the shorter way to the map of `version`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
-  void put_index_if_due(std::uint64_t version);
+  /// Returns whether it did.
+  bool put_index_if_due(std::uint64_t version);
+  void put_delta_if_due(std::uint64_t version);
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from, Loading loading) const;
-  /// As map_at, for lookups only.
-  std::shared_ptr<const VersionMap> partial_map_at(std::uint64_t version);
   /// The number that a version stands for. Throws Error(not_found) if it does not exist.
   std::uint64_t existing(std::uint64_t version);
   /// A map that this process holds already; null if there is none. The caller holds the lock.
@@ -235,10 +248,20 @@ class BlobState {
   /// listing. If it reads the record, it leaves it in `newest`.
   std::uint64_t index_near(std::uint64_t version, std::optional<Record>& newest);
   /// The map to replay from to `version`: the newest undamaged index at or before it, else version 0.
+  /// `search`: by a listing, even if an index is known to be near. Then it leaves nothing in `newest`.
   VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest,
-                           Loading loading);
+                           bool search = false);
+  [[noreturn]] void fail_without_index(std::uint64_t keep_from) const;
+  struct Rebuilt {
+    VersionMap map;
+    std::uint64_t from;  ///< the version of the index below; the records behind it were read, or deltas instead
+  };
+  Rebuilt replayed(std::uint64_t version, std::uint64_t keep_from);
+  /// As replayed, in parts: by an index, deltas, and the newest records.
+  Rebuilt layered(std::uint64_t version, std::uint64_t keep_from);
   VersionMap rebuild(std::uint64_t version, Loading loading);
-  void replay(VersionMap& map, std::uint64_t version);
+  /// Returns whether a record stands for a lost write. Indexes above it may have that write.
+  bool replay(VersionMap& map, std::uint64_t version);
   [[noreturn]] void fail_collected(std::uint64_t version, std::uint64_t keep_from) const;
   void learn(std::uint64_t version);
   /// Identifies this process as a writer. Differs between parent and child after a fork, although they share random_.
@@ -271,6 +294,7 @@ class BlobState {
 
   std::atomic<std::uint64_t> known_{0};        ///< the newest version seen so far
   std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index at the last look
+  std::atomic<std::uint64_t> known_delta_{0};  ///< a version that has a delta
   std::atomic<std::uint64_t> counter_{0};
   std::mutex mutex_;
   std::shared_ptr<const VersionMap> tip_;      ///< the newest cached map

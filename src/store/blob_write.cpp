@@ -11,6 +11,19 @@ namespace penstock::store {
 namespace {
 
 constexpr std::size_t kFewRegions = 64;
+/// The record of so many regions is read in place of a delta at most once in kDeltaConsidered versions.
+constexpr std::size_t kSomeRegions = 1024;
+constexpr std::uint64_t kDeltaConsidered = 4;
+constexpr std::size_t kManyRegions = 8192;
+
+bool considers_index(std::uint64_t version, std::size_t regions) {
+  return version % (regions <= kFewRegions ? kIndexConsideredForFew : kIndexConsidered) == 0;
+}
+
+bool considers_delta(std::uint64_t version, std::size_t regions) {
+  return version % delta_rule.interval == 0 || (regions >= kSomeRegions && version % kDeltaConsidered == 0) ||
+         regions >= kManyRegions;
+}
 
 }  // namespace
 
@@ -122,12 +135,11 @@ std::optional<std::uint64_t> BlobState::commit_record(RecordKind kind, std::vect
   if (given_up(record, version)) return std::nullopt;
   settle(version);
   learn(version);
-  if (version % (regions <= kFewRegions ? kIndexConsideredForFew : kIndexConsidered) == 0) {
-    try {
-      put_index_if_due(version);
-    } catch (const Error&) {
-      // An index only saves time; the version is complete without it.
-    }
+  try {
+    const bool has_index = considers_index(version, regions) && put_index_if_due(version);
+    if (!has_index && considers_delta(version, regions)) put_delta_if_due(version);
+  } catch (const Error&) {
+    // Indexes and deltas only save time; the version is complete without them.
   }
   return version;
 }
@@ -156,7 +168,7 @@ std::string BlobState::change_of(std::uint64_t version) {
   try {
     const Record other = record(version);
     if (stands_for_lost(other)) return "version " + number + " was written and lost";
-    if (other.kind == RecordKind::fence || map_at(version)->fences(other.base)) return {};
+    if (other.kind == RecordKind::fence || lookup_map_at(version)->fences(other.base)) return {};
     return "version " + number + " was made by " + other.writer;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_found || marks().keep_from <= version) throw;
@@ -172,7 +184,7 @@ bool BlobState::given_up(const Record& record, std::uint64_t version) {
     Marks found = marks();
     if (version >= found.keep_from) {
       return record.base < found.fence_below && record.kind != RecordKind::fence &&
-             map_at(version)->fences(record.base);
+             lookup_map_at(version)->fences(record.base);
     }
     // The version is below the keep mark. Either it was committed and then collected, or its number was free again
     // since an earlier version with it was collected. The index at the keep mark has the identities of older versions.

@@ -4,6 +4,7 @@
 
 #include "penstock/error.hpp"
 #include "store/collect.hpp"
+#include "store/delta_check.hpp"
 #include "store/encoding.hpp"
 #include "store/scattered_read.hpp"
 
@@ -106,6 +107,12 @@ void check_blob(BlobState& blob, CheckReport& report) {
   });
   std::set<std::uint64_t> indexes;
   for (const std::string& index : backend.list(blob.key("index"))) indexes.insert(number_of(index));
+  DeltaCheck deltas(blob, newest, [&](std::uint64_t version, const std::string& why) {
+    const std::string delta = backend.url() + ": object " + blob.delta_key(version);
+    // Readers pass it over. Nothing of what it says is lost.
+    report.problems.push_back(delta + " cannot be used: " + why + "; 'penstock store repair' removes it");
+  });
+  if (based) deltas.base(map);
   // What `map` is for the version before: its map (known), its map without a lost write (lost), or none since a record
   // is damaged (unknown). The next index makes it known again.
   enum class Before : std::uint8_t { known, lost, unknown } before = based ? Before::known : Before::unknown;
@@ -114,6 +121,7 @@ void check_blob(BlobState& blob, CheckReport& report) {
     if (guarded([&] { record = blob.record(version); })) {
       // After damage it is unknown which records are void, so check the objects of all of them.
       const bool counts = before == Before::unknown || map.apply(record);
+      deltas.next(version, &record);
       if (stands_for_lost(record)) {
         ++report.lost_versions;
         if (before == Before::known) before = Before::lost;
@@ -125,19 +133,21 @@ void check_blob(BlobState& blob, CheckReport& report) {
       }
     } else {
       before = Before::unknown;
+      deltas.next(version, nullptr);
     }
-    if (!indexes.contains(version)) continue;
-    guarded([&] {
-      VersionMap index = blob.read_index(version);
-      if (before == Before::known && !(index == map)) {
-        throw Error(ErrorCode::corrupt, backend.url() + ": object " + blob.index_key(version) +
-                                            " differs from what the records say; remove it");
-      }
-      if (before == Before::unknown) ++report.versions;
-      reach(index);
-      map = std::move(index);
-      before = Before::known;
-    });
+    if (indexes.contains(version))
+      guarded([&] {
+        VersionMap index = blob.read_index(version);
+        if (before == Before::known && !index.agrees_with(map)) {
+          throw Error(ErrorCode::corrupt, backend.url() + ": object " + blob.index_key(version) +
+                                              " differs from what the records say; remove it");
+        }
+        if (before == Before::unknown) ++report.versions;
+        reach(index);
+        map = std::move(index);
+        before = Before::known;
+      });
+    if (before != Before::unknown) deltas.base(map);
   }
   guarded([&] {
     for (const std::string& object : blob.beyond_newest()) {

@@ -187,6 +187,9 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   std::vector<std::string> indexes;
   if (keep_from > 0) {
     const std::set<std::uint64_t> tagged = tagged_versions(blob);
+    for (const std::string& key : backend.list(blob.key("delta"))) {
+      if (number_of(key) < keep_from) indexes.push_back(key);
+    }
     for (const char* folder : {"index", "compact", "confirmed"}) {
       for (const std::string& key : backend.list(blob.key(folder))) {
         if (number_of(key) < keep_from && !tagged.contains(number_of(key))) indexes.push_back(key);

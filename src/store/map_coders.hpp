@@ -23,7 +23,7 @@ namespace penstock::store {
 inline constexpr std::uint64_t kMostIdentities = 1 << 20;
 
 /// Forms of a source.
-inline constexpr std::uint8_t kInlinedSource = 0, kNamedSource = 1, kNumberedSource = 2;
+inline constexpr std::uint8_t kInlinedSource = 0, kNamedSource = 1, kNumberedSource = 2, kZeros = 3;
 
 /// The parts of a data object's key, "<folder>/data/<base>-<time>-<writer>-<n>".
 struct DataKey {
@@ -188,7 +188,13 @@ class IdentityCoder {
   std::size_t next_ = 0;
 };
 
-inline void write_source(Encoder& encoder, KeyCoder& keys, const std::string& folder, const Source& source) {
+/// Null stands for zeros.
+inline void write_source(Encoder& encoder, KeyCoder& keys, const std::string& folder, const Source* of) {
+  if (of == nullptr) {
+    encoder.number(kZeros);
+    return;
+  }
+  const Source& source = *of;
   if (!source.is_object()) {
     encoder.number(kInlinedSource);
     encoder.compact(source.inlined().size());
@@ -215,6 +221,7 @@ inline std::shared_ptr<const Source> read_source(Decoder& decoder, KeyCoder& key
     const ConstBytes inlined = decoder.raw(decoder.compact());
     return std::make_shared<const Source>(std::vector<std::byte>(inlined.begin(), inlined.end()));
   }
+  if (form == kZeros) return nullptr;
   if (form > kNumberedSource) decoder.fail("has a source of unknown form");
   ObjectReference object;
   object.key = form == kNumberedSource ? keys.read(decoder, folder).text() : decoder.text();

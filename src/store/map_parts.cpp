@@ -11,12 +11,14 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "penstock/error.hpp"
 #include "store/encoding.hpp"
 #include "store/map_coders.hpp"
 #include "store/record.hpp"
+#include "store/version_map.hpp"
 
 namespace penstock::store {
 
@@ -31,6 +33,8 @@ constexpr std::uint64_t kPreambleBytes = 4 + 2 + 2 + 8 + 8;
 constexpr std::uint64_t kSumBytes = 16;
 /// The first access to an object; most roots are smaller.
 constexpr std::uint64_t kFirstBytes = 32 << 10;
+/// The same for a delta, which knows no identities. A reader opens many.
+constexpr std::uint64_t kFirstOfDeltaBytes = 14 << 10;
 /// Reading this much takes as long as the accesses that it saves.
 constexpr std::uint64_t kReadWholeBytes = 64 << 10;
 constexpr std::uint64_t kMostAtOnceBytes = 1 << 20;
@@ -173,7 +177,7 @@ void write_sources(TreeWriter& tree, const Sources& sources, const std::string& 
     std::size_t next = done;
     Encoder leaf;
     for (KeyCoder keys; next < sources.size() && next - done < kLeafSources && leaf.bytes().size() < kLeafBytes;) {
-      write_source(leaf, keys, folder, *sources[next++]);
+      write_source(leaf, keys, folder, sources[next++].get());
     }
     Encoder block;
     block.compact(next - done);
@@ -191,12 +195,18 @@ struct Root {
 /// Reads all but the two top nodes, which follow.
 Root read_root(Decoder& decoder) {
   Root root;
-  decoder.number<std::uint32_t>();
+  const bool is_delta = decoder.number<std::uint32_t>() == kDeltaMagic;
   decoder.number<std::uint32_t>();
   decoder.number<std::uint64_t>();
   root.blocks_bytes = decoder.number<std::uint64_t>();
   for (std::uint64_t* value : {&root.head.blob_id, &root.head.version, &root.head.size_bytes, &root.head.fence_below}) {
     *value = decoder.number<std::uint64_t>();
+  }
+  if (is_delta) {
+    root.head.base = decoder.number<std::uint64_t>();
+    root.head.replayed.cost = decoder.compact();
+    root.head.replayed.index_bytes = decoder.compact();
+    if (root.head.base >= root.head.version) decoder.fail("begins at or behind its version");
   }
   root.folder = decoder.text();
   root.head.identities = IdentityCoder::read(decoder);
@@ -334,6 +344,7 @@ std::vector<std::byte> encode_in_parts(std::uint32_t magic, const MapHead& head,
                                        const Fragments& fragments, std::span<const std::uint32_t> numbers) {
   std::string folder;
   for (const auto& source : sources) {
+    if (!source) continue;
     if (const auto key = DataKey::of(source->object().key)) {
       folder = key->folder;
       break;
@@ -346,6 +357,11 @@ std::vector<std::byte> encode_in_parts(std::uint32_t magic, const MapHead& head,
   write_fragments(fragment_tree, fragments, numbers, sources.size());
   Encoder root;
   for (const std::uint64_t value : {head.blob_id, head.version, head.size_bytes, head.fence_below}) root.number(value);
+  if (magic == kDeltaMagic) {
+    root.number(head.base);
+    root.compact(head.replayed.cost);
+    root.compact(head.replayed.index_bytes);
+  }
   root.text(folder);
   IdentityCoder::write(root, head.identities);
   root.compact(sources.size());
@@ -406,7 +422,7 @@ class ObjectInParts final : public StoredMap {
   /// `top` holds the two top nodes.
   ObjectInParts(std::shared_ptr<const Backend> backend, std::string key, std::string name, std::uint64_t blocks_at,
                 Root root, Decoder& top)
-      : StoredMap(std::move(root.head)),
+      : StoredMap(std::move(root.head), blocks_at + root.blocks_bytes + kSumBytes),
         backend_(std::move(backend)),
         key_(std::move(key)),
         name_(std::move(name)),
@@ -420,6 +436,9 @@ class ObjectInParts final : public StoredMap {
   void visit(
       std::uint64_t offset_bytes, std::uint64_t size_bytes,
       const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const override;
+
+  /// Gives the map that is asked about what this one does not have. Without one that is zeros.
+  void lie_over(VersionMap below) { below_.emplace(std::move(below)); }
 
  private:
   using FoundLeaves = std::vector<std::pair<std::uint64_t, FragmentLeaf*>>;
@@ -442,6 +461,7 @@ class ObjectInParts final : public StoredMap {
   const std::string name_;
   const std::string folder_;
   const std::uint64_t blocks_at_;
+  std::optional<VersionMap> below_;
   mutable std::mutex mutex_;
   mutable BlockTree<SourceLeaf> sources_;
   mutable BlockTree<FragmentLeaf> fragments_;
@@ -496,6 +516,13 @@ void ObjectInParts::visit(
     const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const {
   const auto read = [&](std::uint64_t at, std::uint64_t size_bytes) { return read_blocks(at, size_bytes); };
   const std::uint64_t end = offset + size;
+  const auto visit_gap = [&](std::uint64_t gap_end) {
+    if (below_) {
+      below_->visit(offset, gap_end - offset, visitor);
+    } else {
+      visitor(offset, gap_end - offset, nullptr, 0);
+    }
+  };
   FoundLeaves leaves;
   for (std::uint64_t from = offset; from < end;) {
     leaves.clear();
@@ -510,7 +537,7 @@ void ObjectInParts::visit(
                                            [&](const Fragment& one) { return one.end_bytes() <= offset; });
       for (; fragment != leaf->fragments.end() && fragment->offset_bytes < end; ++fragment) {
         if (fragment->offset_bytes > offset) {
-          visitor(offset, fragment->offset_bytes - offset, nullptr, 0);
+          visit_gap(fragment->offset_bytes);
           offset = fragment->offset_bytes;
         }
         const std::uint64_t step = std::min(end, fragment->end_bytes()) - offset;
@@ -520,19 +547,21 @@ void ObjectInParts::visit(
       }
     }
   }
-  if (offset < end) visitor(offset, end - offset, nullptr, 0);
+  if (offset < end) visit_gap(end);
 }
 
 }  // namespace
 
-std::shared_ptr<const StoredMap> StoredMap::open(std::shared_ptr<const Backend> backend, const std::string& key,
-                                                 std::uint32_t magic) {
-  const std::uint64_t size_bytes = backend->size_bytes(key);
-  if (size_bytes <= kReadWholeBytes) return nullptr;
-  std::vector<std::byte> begin(std::min(size_bytes, kFirstBytes));
+namespace {
+
+/// Null if the object is not in parts.
+std::shared_ptr<ObjectInParts> open_parts(std::shared_ptr<const Backend> backend, const std::string& key,
+                                          std::uint32_t magic, std::uint64_t size_bytes) {
+  std::vector<std::byte> begin(std::min(size_bytes, magic == kDeltaMagic ? kFirstOfDeltaBytes : kFirstBytes));
   backend->read(key, 0, begin);
   const std::string name = backend->url() + ": object " + key;
   Decoder preamble(begin, name);
+  if (size_bytes < kPreambleBytes + 2 * kSumBytes) preamble.fail("ends at byte " + std::to_string(size_bytes));
   if (preamble.number<std::uint32_t>() != magic || preamble.number<std::uint16_t>() != kPartsFormat) return nullptr;
   preamble.number<std::uint16_t>();
   const auto root_bytes = preamble.number<std::uint64_t>();
@@ -549,7 +578,41 @@ std::shared_ptr<const StoredMap> StoredMap::open(std::shared_ptr<const Backend> 
     decoder.fail("has " + std::to_string(size_bytes) + " bytes; expected " +
                  std::to_string(blocks_at + root.blocks_bytes + kSumBytes));
   }
-  return std::make_shared<const ObjectInParts>(std::move(backend), key, name, blocks_at, std::move(root), decoder);
+  return std::make_shared<ObjectInParts>(std::move(backend), key, name, blocks_at, std::move(root), decoder);
+}
+
+class HeadOnly final : public StoredMap {
+ public:
+  explicit HeadOnly(MapHead head) : StoredMap(std::move(head)) {}
+  void visit(std::uint64_t, std::uint64_t,
+             const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>&) const override {
+    throw Error(ErrorCode::internal, "a map of which only the head is known was read; report this");
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const StoredMap> StoredMap::open(std::shared_ptr<const Backend> backend, const std::string& key,
+                                                 std::uint32_t magic) {
+  const std::uint64_t size_bytes = backend->size_bytes(key);
+  if (size_bytes <= kReadWholeBytes) return nullptr;
+  return open_parts(std::move(backend), key, magic, size_bytes);
+}
+
+OpenedDelta open_delta(std::shared_ptr<const Backend> backend, const std::string& key) {
+  const std::uint64_t size_bytes = backend->size_bytes(key);
+  std::shared_ptr<ObjectInParts> delta = open_parts(backend, key, kDeltaMagic, size_bytes);
+  if (!delta) throw Error(ErrorCode::corrupt, backend->url() + ": object " + key + " is no delta");
+  OpenedDelta opened{delta->head(), size_bytes, {}};
+  opened.over = [delta = std::move(delta)](VersionMap below) mutable -> std::shared_ptr<const StoredMap> {
+    delta->lie_over(std::move(below));
+    return std::move(delta);
+  };
+  return opened;
+}
+
+std::shared_ptr<const StoredMap> StoredMap::head_only(MapHead head) {
+  return std::make_shared<const HeadOnly>(std::move(head));
 }
 
 }  // namespace penstock::store

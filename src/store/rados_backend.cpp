@@ -137,7 +137,7 @@ class RadosBackend final : public Backend {
     return index_.has_value(shard_of(key), std::string(key));
   }
 
-  std::vector<std::vector<std::byte>> contents_of(std::span<const std::string> keys) const override {
+  std::vector<std::vector<std::byte>> contents_of(std::span<const std::string> keys, std::uint64_t) const override {
     std::map<std::string, std::vector<std::string>> shards;
     for (const std::string& key : keys) shards[shard_of(key)].push_back(key);
     std::map<std::string, std::vector<std::byte>> found;

@@ -49,6 +49,12 @@ struct Record {
   std::vector<Part> parts;
 };
 
+/// What records cost whoever replays them.
+struct Replayed {
+  std::uint64_t cost = 0;         ///< the unit is the placing of one region
+  std::uint64_t index_bytes = 0;  ///< how large an index instead of the records may be, so that metadata stays small
+};
+
 /// Whether repair has put this record in place of a damaged one: a fence that fences nothing. Penstock 0.1 reads it as
 /// such a fence, too.
 inline bool stands_for_lost(const Record& record) { return record.kind == RecordKind::fence && record.number == 0; }

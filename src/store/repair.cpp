@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include "penstock/error.hpp"
 #include "store/blob_state.hpp"
 #include "store/collect.hpp"
+#include "store/delta_check.hpp"
 
 namespace penstock::store {
 
@@ -49,15 +51,25 @@ class BlobRepair {
     for (const RepairAction& action : actions_) report_.actions.push_back(action);
     for (const std::string& problem : remaining_) report_.remaining.push_back(problem);
     if (options_.apply) {
-      for (const auto& change : changes_) change();
+      std::ranges::stable_sort(changes_, {}, &Change::order);
+      for (const Change& change : changes_) change.apply();
     }
     return true;
   }
 
  private:
-  void plan(const std::string& object, const std::string& reason, std::string action, std::function<void()> change) {
+  /// What lost writes leave is put before the deltas go that have them. No delta may stand for a write that is lost, so
+  /// these go before records are replaced.
+  enum class Order : std::uint8_t { indexes, deltas, others };
+  struct Change {
+    Order order;
+    std::function<void()> apply;
+  };
+
+  void plan(const std::string& object, const std::string& reason, std::string action, std::function<void()> change,
+            Order order = Order::others) {
     actions_.push_back({blob_.name(), object, reason, std::move(action)});
-    changes_.push_back(std::move(change));
+    changes_.push_back({order, std::move(change)});
   }
 
   /// Copies an object that is about to be replaced or removed to lost/.
@@ -74,11 +86,15 @@ class BlobRepair {
     }
   }
 
-  void plan_removal(const std::string& object, const std::string& reason, std::string action) {
-    plan(object, reason, std::move(action), [this, object] {
-      keep_evidence(object);
-      backend_.remove(object);
-    });
+  void plan_removal(const std::string& object, const std::string& reason, std::string action,
+                    Order order = Order::others) {
+    plan(
+        object, reason, std::move(action),
+        [this, object] {
+          keep_evidence(object);
+          backend_.remove(object);
+        },
+        order);
   }
 
   void look_at_tags() {
@@ -158,19 +174,34 @@ class BlobRepair {
                            " or before it is damaged; restore it from a copy: " + *damage);
     }
     std::set<std::string> dropped;
+    DeltaCheck deltas(blob_, newest_, [&](std::uint64_t version, const std::string& why) {
+      plan_removal(blob_.delta_key(version), why, "the delta is removed; the records say what is left", Order::deltas);
+    });
+    deltas.base(map);
     for (std::uint64_t version = map.version() + 1; version <= newest_; ++version) {
       const std::string object = blob_.record_key(version);
       Record record;
       if (const auto damage = damage_of([&] { record = blob_.record(version); })) {
         lost = true;
-        plan_loss(version, object, *damage);
+        keep_by_delta(map, deltas, version, *damage);
         record = lost_record();
+        deltas.next(version, &record);
+        plan_loss(version, object, *damage);
+        map.apply(record);
+      } else {
+        lost = lost || stands_for_lost(record);
+        const bool counts = map.apply(record);
+        const bool drops = counts && drop_if_damaged(version, object, record, dropped);
+        lost = lost || drops;
+        const Record instead = lost_record();
+        deltas.next(version, drops ? &instead : &record);
       }
-      lost = lost || stands_for_lost(record);
-      if (map.apply(record) && drop_if_damaged(version, object, record, dropped)) lost = true;
-      if (!lost || !indexes_.contains(version)) continue;
+      if (!lost || !indexes_.contains(version)) {
+        deltas.base(map);
+        continue;
+      }
       // The index was made before the loss, so it has the lost write. Later versions build on it.
-      VersionMap index = blob_.read_index(version);
+      VersionMap index = index_of(version);
       const auto damage = damage_of([&] { verify(index); });
       if (!damage) {
         map = std::move(index);
@@ -183,11 +214,12 @@ class BlobRepair {
         remaining_.push_back(*damage + " (of a version up to " + std::to_string(version) +
                              "; it is given up with drop_damaged_data, --drop-damaged-data)");
       }
+      deltas.base(map);
     }
     if (dropped.empty()) return;
     for (const std::uint64_t version : indexes_) {
       if (version <= map_base()) continue;
-      const auto names = blob_.read_index(version).sources();
+      const auto names = index_of(version).sources();
       const bool holds = std::any_of(names.begin(), names.end(), [&](const auto& source) {
         return source->is_object() && dropped.contains(source->object().key);
       });
@@ -196,6 +228,34 @@ class BlobRepair {
                      "the index is removed; the records say what is left");
       }
     }
+  }
+
+  VersionMap index_of(std::uint64_t version) const {
+    const auto made = made_.find(version);
+    return made != made_.end() ? made->second : blob_.read_index(version);
+  }
+
+  /// If a delta stands for a record that cannot be read, versions from that of the delta on can stay as they were:
+  /// plans an index. `map` is that of the version before the record.
+  void keep_by_delta(const VersionMap& map, const DeltaCheck& deltas, std::uint64_t version,
+                     const std::string& reason) {
+    const std::uint64_t kept = deltas.covering(version);
+    const auto next = indexes_.lower_bound(version);
+    if (kept == 0 || (next != indexes_.end() && *next <= kept)) return;
+    VersionMap index = map;
+    if (damage_of([&] { index.apply_delta(deltas.content(kept), deltas.name(kept)); })) return;
+    if (damage_of([&] { verify(index); })) return;
+    plan(
+        blob_.index_key(kept), reason,
+        "what version " + std::to_string(version) + " wrote is still in the versions from " + std::to_string(kept) +
+            " on, by an index that is made from a delta",
+        [this, kept, sealed = index.encode()] {
+          const ConstBytes piece(sealed);
+          backend_.put_if_absent(blob_.index_key(kept), std::span(&piece, 1));
+        },
+        Order::indexes);
+    indexes_.insert(kept);
+    made_.emplace(kept, std::move(index));
   }
 
   std::uint64_t map_base() const { return std::max(keep_from_, keep_from_then_); }
@@ -261,11 +321,12 @@ class BlobRepair {
   std::uint64_t keep_from_ = 0;
   std::uint64_t keep_from_then_ = 0;
   std::uint64_t newest_ = 0;
-  std::set<std::uint64_t> indexes_;  ///< readable ones
-  std::set<std::string> sound_;      ///< data objects that were verified
+  std::set<std::uint64_t> indexes_;           ///< readable ones
+  std::map<std::uint64_t, VersionMap> made_;  ///< indexes that are planned
+  std::set<std::string> sound_;               ///< data objects that were verified
   std::string base_damage_;
   std::vector<RepairAction> actions_;
-  std::vector<std::function<void()>> changes_;
+  std::vector<Change> changes_;
   std::vector<std::string> remaining_;
 };
 

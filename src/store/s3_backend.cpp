@@ -91,7 +91,7 @@ class S3Backend final : public Backend {
     throw not_found(key);
   }
 
-  std::vector<std::vector<std::byte>> contents_of(std::span<const std::string> keys) const override {
+  std::vector<std::vector<std::byte>> contents_of(std::span<const std::string> keys, std::uint64_t) const override {
     std::vector<std::vector<std::byte>> all(keys.size());
     in_parallel(keys.size(), bucket_.place().in_flight, [&](std::size_t i, std::size_t) {
       check_key(keys[i]);

@@ -109,7 +109,7 @@ void BlobState::compact(std::uint64_t version) {
     const bool mine = backend_->put_if_absent(name, std::span(&piece, 1));
     // A gc lists the compacted maps after it has appended its fence. So it sees ours, unless its fence is in the log by
     // now. The mark alone does not tell, since its gc may have died before the fence.
-    const bool given_up = base < marks().fence_below && map_at(kLatest)->fences(base);
+    const bool given_up = base < marks().fence_below && lookup_map_at(kLatest)->fences(base);
     // Collectors keep what was copied until this mark is there: the copy may still be taken back.
     if (mine && !given_up) return static_cast<void>(backend_->put_if_absent(confirmed_key(version), {}));
     if (mine) backend_->remove(name);

@@ -11,7 +11,12 @@ namespace penstock::store {
 namespace {
 
 constexpr std::size_t kIdentities = 1024;
+/// As many steps of a replay are remembered.
+constexpr std::size_t kSteps = 1024;
 constexpr std::size_t kUnusedSources = 64;
+/// About what a fragment and a source take in an index.
+constexpr std::uint64_t kFragmentBytes = 6;
+constexpr std::uint64_t kSourceBytes = 40;
 /// Opening and reading a record takes as long as placing this many regions.
 constexpr std::uint64_t kRecordCost = 24;
 /// An index may take as many bytes as the records since the last one, at this estimate for each, or a fixed part of the
@@ -27,7 +32,42 @@ VersionMap::VersionMap(std::shared_ptr<const StoredMap> stored)
       size_bytes_(stored->head().size_bytes),
       fence_below_(stored->head().fence_below),
       stored_(std::move(stored)),
-      identities_(stored_->head().identities) {}
+      identities_(stored_->head().identities),
+      stored_fragments_(stored_->head().fragment_count),
+      stored_bytes_(stored_->size_bytes()) {}
+
+VersionMap VersionMap::over(VersionMap below, const OpenedDelta& delta) {
+  const std::uint64_t fragments = below.fragment_count();
+  const std::uint64_t bytes = below.estimated_index_bytes();
+  std::deque<Step> replayed = std::move(below.replayed_);
+  VersionMap map(delta.over(std::move(below)));
+  map.stored_fragments_ += fragments;
+  map.stored_bytes_ += bytes;
+  map.replayed_ = std::move(replayed);
+  map.remember(delta.head.replayed);
+  return map;
+}
+
+void VersionMap::remember(const Replayed& replayed) {
+  replayed_.push_back({version_, replayed});
+  if (replayed_.size() > kSteps) replayed_.pop_front();
+}
+
+std::uint64_t VersionMap::estimated_index_bytes() const {
+  return stored_bytes_ + fragments_.count() * kFragmentBytes + sources_.size() * kSourceBytes;
+}
+
+MapHead VersionMap::head() const {
+  return {.blob_id = blob_id_,
+          .version = version_,
+          .size_bytes = size_bytes_,
+          .fence_below = fence_below_,
+          .identities = identities_,
+          .base = 0,
+          .replayed = {},
+          .source_count = 0,
+          .fragment_count = 0};
+}
 
 void VersionMap::need_whole() const {
   if (!stored_) return;
@@ -46,9 +86,8 @@ bool VersionMap::apply(const Record& record) {
     data_bytes += part.object.data_bytes;
   }
   replayed.index_bytes = std::max(replayed.index_bytes, data_bytes / kDataBytesPerIndexByte);
-  replayed_.push_back(replayed);
+  remember(replayed);
   if (identities_.size() > kIdentities) identities_.pop_front();
-  if (replayed_.size() > kIdentities) replayed_.pop_front();
   if (is_void) return false;
   switch (record.kind) {
     case RecordKind::fence: fence_below_ = std::max(fence_below_, record.number); return true;
@@ -122,18 +161,19 @@ void VersionMap::place_parts(const std::vector<Part>& parts, std::uint64_t start
   }
 }
 
-VersionMap::Replayed VersionMap::replayed_since(std::uint64_t version) const {
-  const std::uint64_t versions = version_ > version ? version_ - version : 0;
-  const std::uint64_t known = std::min<std::uint64_t>(versions, replayed_.size());
+Replayed VersionMap::replayed_since(std::uint64_t version) const {
   Replayed sum;
-  for (auto at = replayed_.end() - static_cast<std::ptrdiff_t>(known); at != replayed_.end(); ++at) {
-    sum.cost += at->cost;
-    sum.index_bytes += at->index_bytes;
+  std::uint64_t known_from = version_;
+  for (auto step = replayed_.rbegin(); step != replayed_.rend() && step->version > version; ++step) {
+    sum.cost += step->replayed.cost;
+    sum.index_bytes += step->replayed.index_bytes;
+    known_from = step->version;
   }
   // Assumes that older versions cost as much as the known ones.
-  if (known == kIdentities) {
-    sum.cost = sum.cost / known * versions;
-    sum.index_bytes = sum.index_bytes / known * versions;
+  if (replayed_.size() == kSteps && known_from == replayed_.front().version && known_from > version + 1) {
+    const std::uint64_t known = version_ - known_from + 1;
+    sum.cost = sum.cost / known * (version_ - version);
+    sum.index_bytes = sum.index_bytes / known * (version_ - version);
   }
   return sum;
 }

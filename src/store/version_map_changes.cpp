@@ -1,6 +1,8 @@
 // Makes maps from other maps, and compares maps.
 #include <algorithm>
 
+#include "store/encoding.hpp"
+#include "store/map_parts.hpp"
 #include "store/version_map.hpp"
 
 namespace penstock::store {
@@ -59,6 +61,72 @@ VersionMap VersionMap::adopted(std::uint64_t blob_id,
     if (from.is_object()) map.sources_[number] = std::make_shared<const Source>(renamed(from.object()));
   }
   return map;
+}
+
+void VersionMap::apply_delta(ConstBytes sealed, const std::string& name) {
+  const ConstBytes content = unseal(sealed, name);
+  Decoder decoder(content, name);
+  if (decode_head(decoder, kDeltaMagic, name, kPartsFormat) != kPartsFormat) decoder.fail("is of another kind");
+  const WholeMap delta = decode_parts(content, name);
+  if (delta.head.blob_id != blob_id_) decoder.fail("belongs to another blob");
+  if (delta.head.base > version_ || delta.head.version < version_) decoder.fail("does not follow on this version");
+  const auto first = static_cast<std::uint32_t>(sources_.size());
+  std::vector<Fragment> run;
+  const auto place_run = [&] {
+    fragments_.place(run);
+    run.clear();
+  };
+  // A whole map has no zeros, so they are cleared between the runs.
+  for (Fragment fragment : delta.fragments) {
+    if (!stored_ && !delta.sources[fragment.source]) {
+      place_run();
+      fragments_.clear(fragment.offset_bytes, fragment.size_bytes);
+      continue;
+    }
+    fragment.source += first;
+    run.push_back(fragment);
+  }
+  place_run();
+  sources_.insert(sources_.end(), delta.sources.begin(), delta.sources.end());
+  version_ = delta.head.version;
+  size_bytes_ = delta.head.size_bytes;
+  fence_below_ = delta.head.fence_below;
+  identities_.clear();
+  remember(delta.head.replayed);
+  drop_unused_sources();
+}
+
+bool VersionMap::changes_as(const VersionMap& other) const {
+  if (version_ != other.version_ || size_bytes_ != other.size_bytes_ || fence_below_ != other.fence_below_)
+    return false;
+  const auto stretches_over = [](const VersionMap& map) {
+    std::vector<std::pair<std::uint64_t, Stretch>> found;  // (offset, stretch); neighbours in one place are joined
+    map.fragments_.for_each([&](const Fragment& fragment) {
+      const Stretch next{fragment.end_bytes(), map.sources_[fragment.source].get(), fragment.source_offset_bytes};
+      if (!found.empty() && found.back().second.end_bytes == fragment.offset_bytes) {
+        auto& [offset, last] = found.back();
+        const bool one_source = last.source == next.source || (last.source != nullptr && last.source->is_object());
+        if (one_source && same_place(last, fragment.offset_bytes - offset, next, 0, fragment.size_bytes)) {
+          last.end_bytes = next.end_bytes;
+          return;
+        }
+      }
+      found.emplace_back(fragment.offset_bytes, next);
+    });
+    return found;
+  };
+  return std::ranges::equal(stretches_over(*this), stretches_over(other), [](const auto& a, const auto& b) {
+    return a.first == b.first && a.second.end_bytes == b.second.end_bytes &&
+           same_place(a.second, 0, b.second, 0, a.second.end_bytes - a.first);
+  });
+}
+
+bool VersionMap::agrees_with(const VersionMap& other) const {
+  const std::size_t known = std::min(identities_.size(), other.identities_.size());
+  return version_ == other.version_ && size_bytes_ == other.size_bytes_ && fence_below_ == other.fence_below_ &&
+         std::equal(identities_.rbegin(), identities_.rbegin() + static_cast<std::ptrdiff_t>(known),
+                    other.identities_.rbegin()) &&
+         changes_since(other).empty();
 }
 
 VersionMap VersionMap::moved(const std::vector<Part>& parts) const {

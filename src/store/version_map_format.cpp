@@ -1,6 +1,7 @@
 // Encodes and decodes maps: indexes, and maps of compacted versions. Format 2 stores differences in as few bytes as
 // they need; format 1, which is still read, has numbers of fixed sizes and full names. A version of 64 KiB takes 40
 // bytes in an index instead of 180. Large maps have format 3, which can be read in parts.
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -60,14 +61,27 @@ std::vector<std::byte> VersionMap::encode() const {
 
 std::vector<std::byte> VersionMap::encode_parts() const {
   need_whole();
+  return encode_fragments(compacted_ ? kCompactMagic : kIndexMagic, head());
+}
+
+std::vector<std::byte> VersionMap::encode_delta() const {
+  if (!stored_) throw Error(ErrorCode::internal, "a delta needs a map to lie on; report this");
+  // Only whole maps are asked who made a version.
+  MapHead of_delta = head();
+  of_delta.identities.clear();
+  of_delta.base = stored_->head().version;
+  of_delta.replayed = replayed_since(of_delta.base);
+  return encode_fragments(kDeltaMagic, of_delta);
+}
+
+std::vector<std::byte> VersionMap::encode_fragments(std::uint32_t magic, const MapHead& head) const {
   std::vector<std::uint32_t> numbers(sources_.size());
   Sources used;
   for (const std::uint32_t number : used_sources()) {
     numbers[number] = static_cast<std::uint32_t>(used.size());
     used.push_back(sources_[number]);
   }
-  const MapHead head{blob_id_, version_, size_bytes_, fence_below_, identities_, used.size(), fragments_.count()};
-  return encode_in_parts(compacted_ ? kCompactMagic : kIndexMagic, head, used, fragments_, numbers);
+  return encode_in_parts(magic, head, used, fragments_, numbers);
 }
 
 std::vector<std::byte> VersionMap::encode_whole() const {
@@ -89,7 +103,7 @@ std::vector<std::byte> VersionMap::encode_whole() const {
   KeyCoder keys;
   for (std::uint32_t i = 0; i < used.size(); ++i) {
     numbers[used[i]] = i;
-    write_source(encoder, keys, folder, *sources_[used[i]]);
+    write_source(encoder, keys, folder, sources_[used[i]].get());
   }
   IdentityCoder::write(encoder, identities_);
   encoder.compact(fragments_.count());
@@ -105,6 +119,9 @@ VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
   const std::uint16_t format = decode_head(decoder, compacted ? kCompactMagic : kIndexMagic, name, kPartsFormat);
   if (format == kPartsFormat) {
     WholeMap whole = decode_parts(content, name);
+    if (std::ranges::find(whole.sources, nullptr) != whole.sources.end()) {
+      decoder.fail("has a source of unknown form");
+    }
     VersionMap map(whole.head.blob_id, whole.head.size_bytes);
     map.version_ = whole.head.version;
     map.fence_below_ = whole.head.fence_below;
@@ -131,7 +148,10 @@ VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
     const std::string folder = decoder.text();
     map.sources_.resize(decoder.compact_count(2));
     KeyCoder keys;
-    for (auto& source : map.sources_) source = read_source(decoder, keys, folder);
+    for (auto& source : map.sources_) {
+      source = read_source(decoder, keys, folder);
+      if (!source) decoder.fail("has a source of unknown form");
+    }
     map.identities_ = IdentityCoder::read(decoder);
     fragments.resize(decoder.compact_count(4));
     PlaceCoder places(map.sources_.size());

@@ -19,6 +19,7 @@
 #include "penstock/checkpoint.hpp"
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
+#include "unit/store/frequent_deltas.hpp"
 #include "unit/store/temporary_directory.hpp"
 
 #if PENSTOCK_TEST_CAN_TRACE
@@ -177,6 +178,32 @@ void verify_repaired(const std::string& root, const Told& told) {
   const Blob blob = store.open(kBlob);
   EXPECT_EQ(value_of(blob.snapshot(1)), 1U);
   EXPECT_EQ(value_of(blob.snapshot(2)), 1U);  // what version 2 wrote is lost
+  verify_blob(root, told);
+}
+
+/// The same with a delta of each version, so of the damaged one, too: what it wrote is not lost.
+void prepare_blob_with_deltas(const std::string& root) {
+  const store::FrequentDeltas often(1);
+  prepare_blob(root);
+}
+
+void write_with_deltas(const std::string& root, Told& told) {
+  const store::FrequentDeltas often(1);
+  write_and_tell(root, told);
+}
+
+void prepare_damaged_with_deltas(const std::string& root) {
+  prepare_blob_with_deltas(root);
+  damage(root, "versions", 1);
+}
+
+void verify_repaired_with_deltas(const std::string& root, const Told& told) {
+  Store store(url(root, "store"), {.create = false});
+  EXPECT_EQ(value_of(store.open(kBlob).snapshot(2)), 2U);
+  EXPECT_EQ(value_of(store.open(kBlob).snapshot(3)), 3U);
+  store.repair({.apply = true});
+  EXPECT_TRUE(store.repair({}).actions.empty());
+  EXPECT_EQ(value_of(store.open(kBlob).snapshot(2)), 2U);
   verify_blob(root, told);
 }
 
@@ -392,6 +419,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Scenario{"Write", prepare_blob, write_and_tell, verify_blob},
                     Scenario{"TagCloneCompactRemoveCollect", prepare_blob, manage_blob, verify_blob},
                     Scenario{"Repair", prepare_damaged, repair_blob, verify_repaired},
+                    Scenario{"WriteWithDeltas", prepare_blob_with_deltas, write_with_deltas, verify_blob},
+                    Scenario{"RepairWithDeltas", prepare_damaged_with_deltas, repair_blob, verify_repaired_with_deltas},
                     saving("SaveInFolder", {false, false}), saving("SaveAndDrainInFolders", {false, true}),
                     saving("SaveInBlob", {true, false}), saving("SaveAndDrainInBlob", {true, true}),
                     removing("RemoveFromFolders", {false, true}), removing("RemoveFromBlob", {true, true})),

@@ -16,6 +16,7 @@
 
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
+#include "unit/store/frequent_deltas.hpp"
 #include "unit/store/temporary_directory.hpp"
 
 namespace penstock {
@@ -166,7 +167,7 @@ class Child {
   _exit(1);
 }
 
-TEST(StoreKill, TheDeadTakeNothingWithThem) {
+void expect_that_the_dead_take_nothing() {
   const TemporaryDirectory directory;
   const std::string url = directory.url();
   Store store(url, {.durable = false});
@@ -250,6 +251,13 @@ TEST(StoreKill, TheDeadTakeNothingWithThem) {
   EXPECT_EQ(store.check().garbage_objects, 0u);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path() + "/store/.tmp"));
   EXPECT_EQ(value_of(blob.snapshot()), 251);
+}
+
+TEST(StoreKill, TheDeadTakeNothingWithThem) { expect_that_the_dead_take_nothing(); }
+
+TEST(StoreKill, NorWithManyDeltas) {
+  const store::FrequentDeltas often(2);
+  expect_that_the_dead_take_nothing();
 }
 
 }  // namespace

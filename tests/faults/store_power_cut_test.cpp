@@ -19,6 +19,7 @@
 #include "store/collect.hpp"
 #include "store/posix_backend.hpp"
 #include "store/repair.hpp"
+#include "unit/store/frequent_deltas.hpp"
 
 namespace penstock::store {
 namespace {
@@ -116,7 +117,10 @@ class Machine {
     std::set<std::uint64_t> readable = tagged_;
     for (std::uint64_t version = state->marks().keep_from; version <= newest; ++version) readable.insert(version);
     for (const std::uint64_t version : readable) {
-      const Snapshot snapshot = blob.snapshot(version);
+      // As another process reads it.
+      const auto cold = BlobState::open(backend, "field");
+      deltas_read_ += cold->readable_at(version).map->is_partial() ? 1 : 0;
+      const Snapshot snapshot = Blob(cold).snapshot(version);
       const auto at = acknowledged_.find(version);
       if (at == acknowledged_.end()) continue;
       expect_attempt(snapshot, at->second);
@@ -147,6 +151,7 @@ class Machine {
   std::size_t tagged() const { return tagged_.size(); }
   std::size_t cloned() const { return clones_.size() + removed_.size(); }
   std::size_t removed() const { return removed_.size(); }
+  std::size_t deltas_read() const { return deltas_read_; }
 
  private:
   static constexpr std::uint64_t kSize = 40'000;
@@ -213,6 +218,7 @@ class Machine {
   std::mt19937 random_;
   const bool mixed_;
   std::size_t repairs_ = 0;
+  std::size_t deltas_read_ = 0;
   VolatileFiles files_;
   std::map<std::string, Attempt> clones_;
   std::set<std::string> removed_;
@@ -250,7 +256,7 @@ TEST(StorePowerCut, LosesNothingThatWasAcknowledged) {
 TEST(StorePowerCut, WhatOthersDidNotSyncTakesNothingAwayThatWasAcknowledged) {
   std::size_t acknowledged = 0;
   std::size_t repairs = 0;
-  for (unsigned seed = 1000; seed < 1120; ++seed) {
+  for (unsigned seed = 1000; seed < 1150; ++seed) {
     Machine machine(seed, true);
     for (int life = 0; life < 6; ++life) {
       machine.live_and_die();
@@ -262,6 +268,27 @@ TEST(StorePowerCut, WhatOthersDidNotSyncTakesNothingAwayThatWasAcknowledged) {
   }
   EXPECT_GT(acknowledged, 1000u);
   EXPECT_GT(repairs, 100u) << "nothing was ever torn, so the test proves nothing";
+}
+
+TEST(StorePowerCut, DeltasChangeNothingOfThat) {
+  std::size_t acknowledged = 0;
+  std::size_t repairs = 0;
+  std::size_t deltas_read = 0;
+  for (unsigned seed = 2000; seed < 2120; ++seed) {
+    const FrequentDeltas often(1 + seed % 3);
+    Machine machine(seed, seed % 2 == 0);
+    for (int life = 0; life < 6; ++life) {
+      machine.live_and_die();
+      machine.verify();
+      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " life " << life;
+    }
+    acknowledged += machine.acknowledged();
+    repairs += machine.repairs();
+    deltas_read += machine.deltas_read();
+  }
+  EXPECT_GT(acknowledged, 1000u);
+  EXPECT_GT(repairs, 50u);
+  EXPECT_GT(deltas_read, 100u) << "no version was read by a delta, so the test proves nothing";
 }
 
 TEST(StorePowerCut, AnObjectThatIsMadeWhileItIsPutIsThereAsAWholeOrNotAtAll) {

@@ -1,7 +1,7 @@
-/* A Spin model of the publication protocol of the versioned store (docs/design/store.md), and of compaction
- * (docs/design/store-snapshots.md).
+/* A Spin model of the publication protocol of the versioned store (docs/design/store.md), of compaction
+ * (docs/design/store-snapshots.md) and of deltas (docs/design/store-index.md).
  *
- * Writers, a collector, a reader and a compaction take their steps in every possible order. A dead or sleeping process takes no
+ * Writers, a collector, a reader, a compaction and a process that makes a delta take their steps in every possible order. A dead or sleeping process takes no
  * further step. Spin examines every prefix of every order, so crashes need no steps of their own. Each write covers the
  * whole blob, so only its own version needs its data: the collector may remove as much as possible, which exposes
  * mistakes. tests/python/test_publication_model.py runs the model, and runs it again with each planted mistake (-D and
@@ -17,6 +17,9 @@
 #endif
 #ifndef COMPACTIONS
 #define COMPACTIONS 0
+#endif
+#ifndef DELTAS
+#define DELTAS 0
 #endif
 #define ATTEMPTS 2
 #define COMPACTED (WRITERS * ATTEMPTS + 1) /* the first attempt of a compaction */
@@ -46,6 +49,11 @@ byte compacted;       /* the version that is compacted */
 bool compact_done;    /* the caller was told so */
 bool tagged;          /* a tag keeps this version, and its map names what was copied */
 bool confirmed;       /* confirmed/<compacted> */
+
+/* delta/<delta_end>: what versions behind delta_base changed. */
+byte delta_base;
+byte delta_end;   /* 0: no such object */
+bool delta_wrong; /* it stands for a record that is not that of its version */
 
 #define valid(v) (truth[v] > 0 && truth[v] < FENCE && base_of[truth[v]] >= truth_fence[v - 1])
 
@@ -322,8 +330,8 @@ end:
   skip
 }
 
-/* Replays from the index of the newest mark, and reads the marks afterwards. */
-proctype Reader() {
+/* Makes a delta of the records behind the newest mark, and reads the marks before it is put. */
+proctype Delta() {
   byte from, at;
   bool wrong;
   from = keep_mark;
@@ -331,7 +339,33 @@ proctype Reader() {
   do
   :: record[at + 1] != 0 ->
      atomic { at++; wrong = wrong || (record[at] != 0 && record[at] != truth[at]) }
-  :: else -> break
+  :: at > from -> break
+  :: record[at + 1] == 0 -> break
+  od;
+#ifndef NO_LOOK_BEFORE_DELTA
+  if
+  :: keep_mark > from -> at = from
+  :: else
+  fi;
+#endif
+  if
+  :: at > from ->
+     atomic { delta_base = from; delta_end = at; delta_wrong = wrong; assert(!delta_wrong) }
+  :: else
+  fi
+}
+
+/* Replays from the index of the newest mark, by the delta if it lies there, and reads the marks afterwards. */
+proctype Reader() {
+  byte from, at;
+  bool wrong;
+  from = keep_mark;
+  at = from;
+  do
+  :: atomic { delta_end > at && delta_base <= at -> at = delta_end; wrong = wrong || delta_wrong }
+  :: record[at + 1] != 0 ->
+     atomic { at++; wrong = wrong || (record[at] != 0 && record[at] != truth[at]) }
+  :: !(delta_end > at && delta_base <= at) && record[at + 1] == 0 -> break
   od;
 #ifdef NO_LOOK_AFTER_REPLAY
   assert(!wrong)
@@ -351,6 +385,9 @@ init {
 #endif
 #if COMPACTIONS > 0
     run Compaction();
+#endif
+#if DELTAS > 0
+    run Delta();
 #endif
     for (i : 1 .. COLLECTORS) {
       run Collector()

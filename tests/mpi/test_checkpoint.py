@@ -91,6 +91,48 @@ def test_saved_on_all_restored_on_fewer_and_in_another_layout(comm, folder, form
     part.Free()
 
 
+@both_forms
+def test_what_all_ranks_have_is_divided_over_them(comm, folder, form):
+    def states(step: int) -> dict:
+        return {
+            "large": np.arange(3 << 18).reshape(1 << 18, 3) + step,  # 6 MiB
+            "flat": np.full((1, 4 << 20), step, np.uint8)[:, ::2],
+            "fortran": np.asfortranarray(np.arange(1 << 18).reshape(1 << 9, 1 << 9) * step),
+            "text": np.full(1 << 16, "text", "U5"),
+            "small": [np.full(100, step + i) for i in range(12)],
+            "empty": np.empty((0, 3)),
+            "zero": np.array(step),
+        }
+
+    def expect_states(restored: dict, step: int) -> None:
+        wanted = states(step)
+        for name in ("large", "flat", "fortran", "text", "empty", "zero"):
+            assert restored[name].dtype == wanted[name].dtype
+            np.testing.assert_array_equal(restored[name], wanted[name], name)
+        np.testing.assert_array_equal(restored["small"], wanted["small"])
+
+    with ps.Checkpointer(**urls(folder, form), comm=comm) as ck:
+        for step in (1, 2):
+            ck.save(step, states(step)).wait("drained")
+        expect_states(ck.restore()[1], 2)
+        cut = ps.Layout.even((1 << 18, 3), comm.size, axis=1)
+        part = ck.restore({"large": cut})[1]["large"]
+        assert np.array_equal(part.local, ps.DistArray.from_global(cut, states(2)["large"], comm.rank).local)
+        arrays = ck.inspect().arrays.values()
+        bytes_of = [
+            sum(
+                one.nbytes * one.layout.local_size(rank) // max(1, one.layout.size)
+                for one in arrays
+                if rank < one.layout.ranks
+            )
+            for rank in range(comm.size)
+        ]
+        assert max(bytes_of) < 1.1 * sum(bytes_of) / comm.size + (256 << 10), bytes_of
+    if comm.rank == 0:
+        with ps.Checkpointer(**urls(folder, form), comm=MPI.COMM_SELF) as ck:
+            expect_states(ck.restore()[1], 2)
+
+
 def test_all_ranks_decide_alike_whether_there_is_one(comm, folder):
     layout = ps.Layout.even(SHAPE, comm.size, axis=1)
     with ps.Checkpointer(**urls(folder), comm=comm) as ck:

@@ -42,6 +42,7 @@ def environment() -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PENSTOCK_PRELOAD_AFTER": "0",
+        "PENSTOCK_PRELOAD_MEASURE": "off",
     }
 
 

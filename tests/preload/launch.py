@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 BUILD = Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build/release"))
 #: ABI → the MPI of build/mpi that has it.
 MPIS = {"mpich": "mpich", "abi": "mpich", "openmpi": "openmpi"}
+#: ABIs whose MPI calls a hook while it makes progress.
+HOOKED = ("mpich", "openmpi")
 ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
 
 
@@ -58,11 +60,19 @@ def mpiexec(abi: str, ranks: int, *command: str | Path, timeout_s: float = 120, 
 
 
 def preloaded(
-    abi: str, ranks: int, report: Path, *command: str | Path, timeout_s: float = 120, **environment: str
+    abi: str,
+    ranks: int,
+    report: Path,
+    *command: str | Path,
+    tool: str | None = None,
+    timeout_s: float = 120,
+    **environment: str,
 ) -> Done:
-    """Run a command under `penstock run`, on communicators that are served from their first synchronising call."""
-    environment = {"PENSTOCK_PRELOAD_AFTER": "0", **environment}
-    words = ["penstock", "run", "--mpi", abi, "--report", report, *command]
+    """Run a command under `penstock run`, on communicators that are served from their first synchronising call, by
+    Penstock where it can. `tool`: the one of tests/preload/tools that is between it and MPI."""
+    environment = {"PENSTOCK_PRELOAD_AFTER": "0", "PENSTOCK_PRELOAD_MEASURE": "off", **environment}
+    tools = [] if tool is None else ["env", f"LD_PRELOAD={BUILD / f'tests/preload/libpreload_{abi}_tool_{tool}.so'}"]
+    words = [*tools, "penstock", "run", "--mpi", abi, "--report", report, *command]
     done = mpiexec(abi, ranks, *words, timeout_s=timeout_s, **environment)
     if report.exists():
         done.report = json.loads(report.read_text())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from preload.launch import ALL, BUILD, MPIS, Done, mpiexec, program
+from preload.launch import ALL, MPIS, Done, preloaded, program
 
 #: What verified.c calls, and how many of these calls the tool spoils.
 OPERATIONS = {
@@ -25,20 +24,14 @@ OPERATIONS = {
 }
 
 
-def with_tool(abi: str, ranks: int, report: Path, *options: str) -> Done:
-    """Run verified.c with wrong_results.c between it and MPI."""
-    tool = BUILD / f"tests/preload/libpreload_{abi}_tool_wrong_results.so"
-    words = ["env", f"LD_PRELOAD={tool}", "penstock", "run", "--mpi", abi, "--report", report, *options]
-    done = mpiexec(abi, ranks, *words, program(abi, "verified"), PENSTOCK_PRELOAD_AFTER="0")
-    if report.exists():
-        done.report = json.loads(report.read_text())
-    return done
+def with_tool(abi: str, ranks: int, report: Path, **environment: str) -> Done:
+    return preloaded(abi, ranks, report, program(abi, "verified"), tool="wrong_results", **environment)
 
 
 @pytest.mark.parametrize("abi", MPIS)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
 def test_planted_differences_are_found(abi: str, ranks: int, tmp_path: Path) -> None:
-    done = with_tool(abi, ranks, tmp_path / "report.json", "--verify")
+    done = with_tool(abi, ranks, tmp_path / "report.json", PENSTOCK_VERIFY="on")
     assert done.status == 0, done.err
     assert done.report is not None, done.err
     found = {row["operation"]: (row["verified"], row["differed"]) for row in done.report["operations"]}
@@ -60,8 +53,6 @@ def test_without_verification_penstock_serves_them(tmp_path: Path) -> None:
 
 
 def test_a_tool_that_is_preloaded_serves_what_stays_mpis(tmp_path: Path) -> None:
-    tool = BUILD / "tests/preload/libpreload_mpich_tool_wrong_results.so"
-    words = ["env", f"LD_PRELOAD={tool}", "penstock", "run", "--report", tmp_path / "report.json"]
-    done = mpiexec("mpich", 2, *words, program("mpich", "verified"), PENSTOCK_PRELOAD_AFTER="1000")
+    done = with_tool("mpich", 2, tmp_path / "report.json", PENSTOCK_PRELOAD_AFTER="1000")
     assert done.status == 0, done.err
     assert done.out.endswith(" and 1.0e-09\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
 
@@ -104,6 +105,32 @@ def test_figures_and_comparisons_follow_from_what_was_measured(parameters, tmp_p
     if importlib.util.find_spec("matplotlib"):
         checkpoint.plot(report, str(tmp_path / "plot.svg"))
         assert "<svg" in (tmp_path / "plot.svg").read_text()
+
+
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="no mpiexec")
+def test_ranks_save_together(parameters):
+    devices = {"devices": ["hdd", "burst-buffer"], "processes": 2}
+    rows = checkpoint.measure("none,numpy,penstock", {**parameters, **devices})
+    for setting, seconds in rows:
+        assert "cannot" not in setting, setting
+        (found,) = setting["details"]
+        assert setting["processes"] == 2 and seconds == [found["total_s"]]
+        assert found["state_bytes"] == pytest.approx(1e6, rel=0.01)
+        if setting["program"] != "none":
+            assert all(0 <= save["stall_s"] <= save["drained_s"] for save in found["saves"])
+            assert found["stored_bytes"] >= KEPT * found["state_bytes"]
+
+
+def test_of_several_ranks_the_slowest_counts():
+    one = {"state_bytes": 5, "begin_s": 2.0, "total_s": 3.0, "kept": 2, "saves": [{"stall_s": 1.0, "drained_s": 4.0}]}
+    two = {"state_bytes": 6, "begin_s": 1.0, "total_s": 4.0, "kept": 2, "saves": [{"stall_s": 2.0}]}
+    assert checkpoint_peers.combined([one, two]) == {
+        "state_bytes": 11,
+        "begin_s": 1.0,
+        "total_s": 4.0,
+        "kept": 2,
+        "saves": [{"stall_s": 2.0, "drained_s": 4.0}],
+    }
 
 
 def test_a_disk_that_cannot_be_emulated_leaves_the_others(parameters, monkeypatch):

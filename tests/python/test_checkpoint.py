@@ -20,6 +20,7 @@ import warnings
 import numpy as np
 import penstock as ps
 import pytest
+from penstock.checkpoint_tree import Shares
 
 
 class Moments(typing.NamedTuple):
@@ -325,6 +326,34 @@ def test_foreign_byte_order_becomes_native(urls):
         ck.save(1, {"a": np.arange(4, dtype=">f8")})
         ck.finish()
         assert equal(ck.restore()[1]["a"], np.arange(4.0))
+
+
+def test_each_element_of_what_all_ranks_have_is_saved_by_one_of_them():
+    shapes = [
+        (),
+        (0,),
+        (5,),
+        (3, 1 << 18),
+        (1, 1, 1 << 19),
+        (1 << 18, 2),
+        (2, 1 << 10, 1 << 9),
+        *[(7,)] * 5,
+        (1 << 20, 0),
+    ]
+    for ranks in (1, 2, 3, 8):
+        everyone = [Shares(rank, ranks) for rank in range(ranks)]
+        saved_bytes = [0] * ranks
+        for shape in shapes:
+            array = np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape)
+            shares = [one.take(array) for one in everyone]
+            layouts = [ps.Layout(layout) for layout, _ in shares]
+            assert all(layout == layouts[0] for layout in layouts)
+            parts = [np.empty(0, np.int32) if part is None else part.reshape(-1) for _, part in shares]
+            whole = ps.DistArray.assemble(ps.DistArray(layouts[0], part, rank) for rank, part in enumerate(parts))
+            np.testing.assert_array_equal(whole, array)
+            for rank, part in enumerate(parts):
+                saved_bytes[rank] += part.nbytes
+        assert max(saved_bytes) - min(saved_bytes) <= 1 << 19, saved_bytes
 
 
 def test_bare_array_as_tree(urls):

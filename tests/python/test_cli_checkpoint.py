@@ -140,12 +140,39 @@ def test_remove_takes_a_step_from_all_tiers(saved, slow, fast):
     result = invoke("remove", slow, "11", *place)
     assert result.output == "removed step 11 (8,040 bytes) from slow tier and burst buffer\n"
     for url in (slow, fast):
-        assert not list(pathlib.Path(url[7:]).rglob("step-00000000000000000011*"))
+        left = [path.suffix for path in pathlib.Path(url[7:]).rglob("step-00000000000000000011*")]
+        assert left == ([".removed"] if url == slow else [])
     result = invoke("remove", slow, "11", *place)
     assert result.exit_code == 1
     with ps.Checkpointer(slow, burst_buffer=fast) as ck:
         assert ck.steps() == [10]
         assert ck.restore()[0] == 10
+
+
+@pytest.mark.parametrize("run", [None, "one"])
+@pytest.mark.parametrize("again", ["restore", "save"])
+def test_what_is_removed_on_one_node_stays_removed_on_others(slow, fast, run, again):
+    options = ("--run", run) if run else ()
+    with ps.Checkpointer(slow, burst_buffer=fast, run=run) as ck:
+        for step in (10, 20):
+            ck.save(step, {"a": np.full(1000, step)})
+    result = invoke("remove", slow, "20", *options)
+    assert result.output == "removed step 20 (8,016 bytes) from slow tier\n"
+    rows = told("list", slow, "--burst-buffer", fast, *options)["checkpoints"]
+    assert [row["step"] for row in rows] == [10]
+    assert invoke("remove", slow, "20", "--burst-buffer", fast, *options).exit_code == 1
+    with ps.Checkpointer(slow, burst_buffer=fast, run=run) as ck:
+        assert ck.steps() == [10] and ck.latest == 10
+        if again == "restore":
+            assert ck.restore()[0] == 10
+            with pytest.raises(ps.Error, match="no complete checkpoint of step 20"):
+                ck.restore(step=20)
+        else:
+            ck.save(20, {"a": np.full(1000, 21)}).wait()
+            assert ck.restore()[1]["a"][0] == 21
+            ck.finish()
+            (path,) = pathlib.Path(fast[7:]).rglob("*.data")
+            assert ".2-0." in path.name, "what another node has removed is still in the burst buffer"
 
 
 @pytest.mark.parametrize("run", [(), ("--run", "one")])

@@ -15,6 +15,8 @@ import pytest
 MODELS = Path(__file__).parent.parent / "model"
 WRITERS_AND_COLLECTOR = ["-DWRITERS=2", "-DROUNDS=1", "-DREADERS=0"]
 READER_AND_COLLECTOR = ["-DWRITERS=1", "-DROUNDS=2", "-DREADERS=1"]
+DELTA_AND_COLLECTOR = ["-DWRITERS=1", "-DROUNDS=2", "-DREADERS=0", "-DDELTAS=1"]
+DELTA_AND_READER = ["-DWRITERS=1", "-DROUNDS=1", "-DREADERS=1", "-DDELTAS=1"]
 COMPACTION = ["-DWRITERS=1", "-DROUNDS=1", "-DREADERS=0", "-DCOMPACTIONS=1"]
 # Roles for one name whose newest entry has the number START.
 SLEEPER = ["-DCREATORS=0", "-DREMOVERS=1", "-DCOLLECTORS=1", "-DSLEEPERS=1", "-DSTART=0"]
@@ -74,6 +76,8 @@ def verified(request: pytest.FixtureRequest, verifications: dict[str, Future[Ver
     [
         ("publication", WRITERS_AND_COLLECTOR, 1_000_000),
         ("publication", READER_AND_COLLECTOR, 1_000_000),
+        ("publication", DELTA_AND_COLLECTOR, 1_000_000),
+        ("publication", DELTA_AND_READER, 400_000),
         ("publication", COMPACTION, 200_000),
         ("names", SLEEPER, 400_000),
         ("names", TWO_REMOVERS, 70_000),
@@ -86,6 +90,8 @@ def verified(request: pytest.FixtureRequest, verifications: dict[str, Future[Ver
     ids=[
         "writers",
         "reader",
+        "delta",
+        "reader-of-delta",
         "compaction",
         "sleeper",
         "removers",
@@ -112,6 +118,7 @@ def test_no_order_of_steps_breaks_a_promise(
         ("publication", "LIST_BEFORE_FENCE", WRITERS_AND_COLLECTOR, "data"),
         ("publication", "MARK_AFTER_REMOVAL", WRITERS_AND_COLLECTOR, "data"),
         ("publication", "NO_LOOK_AFTER_REPLAY", READER_AND_COLLECTOR, "wrong"),
+        ("publication", "NO_LOOK_BEFORE_DELTA", DELTA_AND_COLLECTOR, "delta_wrong"),
         ("publication", "NO_LOOK_AFTER_COMPACTION", COMPACTION, "compact_map"),
         ("publication", "MARK_DECIDES", COMPACTION, "attempt"),
         ("publication", "NO_CONFIRMATION", COMPACTION, "tagged"),

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -35,7 +36,9 @@ and cgroups of version 1; elsewhere name folders on real disks.
 
 Peers, if installed: a .npy file for each array ("numpy"), safetensors, torch.save, torch.distributed.checkpoint ("dcp";
 asynchronous by a thread and by a process), Orbax asynchronous. What they write is synced. "none" saves nothing. Each peer is
-a process of its own. All restored states are verified.
+a process of its own. All restored states are verified. With --processes, each peer is a job of so many ranks, started by the
+mpiexec in the PATH, and each rank has an equal share of the state: Penstock and torch.distributed.checkpoint (over gloo) save one
+checkpoint of all, with the other peers each rank saves its share by itself. The slowest rank counts, and memory is summed up.
 
 "stall" is how long a save holds the training up, "copy" what one thread needs to copy the state into warm memory; "fast" and
 "durable" are from the call until the checkpoint is durable in the burst buffer and on the slow disk; "of disk" is the rate
@@ -52,6 +55,7 @@ OPTIONS = {
     "iterations": (100, 4, "iterations of the training"),
     "every": (20, 2, "iterations from one checkpoint to the next"),
     "iteration_ms": (100.0, 1.0, "milliseconds of computation in an iteration, besides the update of the state"),
+    "processes": (1, 1, "ranks that train and save together, each an equal share of the state"),
     "directory": ("", "", "where emulated disks are stored; the system's temporary folder if left out"),
     "hdd": ("", "", "a folder on such a disk; emulated if left out"),
     "ssd": ("", "", "a folder on such a disk; emulated if left out"),
@@ -61,6 +65,12 @@ CHOICES = {"devices": [*DISKS, BURST_BUFFER]}
 RANKS = [1]
 MINUTES = 60
 
+#: Open MPI refuses root, and more ranks than cores, without these.
+_SEVERAL = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
 _TIMEOUT_S = 900.0
 _SAMPLE_S = 0.25  #: Interval between samples of a disk's activity.
 
@@ -89,7 +99,7 @@ def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
         place = Path(parameters[key] or tempfile.gettempdir())
         if not place.is_dir() or not os.access(place, os.W_OK):
             raise Error(f"--{key} is '{place}'; expected a directory that can be written to", "io")
-    for key in ("state_mb", "iterations", "every"):
+    for key in ("state_mb", "iterations", "every", "processes"):
         if parameters[key] < 1:
             raise Error(f"--{key.replace('_', '-')} is {parameters[key]}; expected at least 1")
     if parameters["every"] > parameters["iterations"]:
@@ -112,6 +122,8 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
     rows: runner.Measured = []
     for device in parameters["devices"]:
         setting = {"device": device, "MB": parameters["state_mb"]}
+        if parameters["processes"] > 1:
+            setting["processes"] = parameters["processes"]
         try:
             with _disks(device, parameters) as disks:
                 for name in names:
@@ -156,6 +168,7 @@ def _job(name: str, disks: dict[str, Path], parameters: dict[str, Any]) -> dict[
         places = [
             stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{name}-", dir=place)) for place in disks.values()
         ]
+        answer = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-"))) / "answer.json"
         order = Order(
             name,
             places[0],
@@ -165,13 +178,22 @@ def _job(name: str, disks: dict[str, Path], parameters: dict[str, Any]) -> dict[
             parameters["iterations"],
             parameters["every"],
             parameters["rounds"],
+            parameters["processes"],
+            str(answer),
         )
-        errors, answers = stack.enter_context(tempfile.TemporaryFile()), stack.enter_context(tempfile.TemporaryFile())
+        errors = stack.enter_context(tempfile.TemporaryFile())
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.bench.checkpoint_peers", json.dumps(asdict(order))],
+            [
+                *_launch(order.processes),
+                sys.executable,
+                "-m",
+                "penstock.bench.checkpoint_peers",
+                json.dumps(asdict(order)),
+            ],
             stdin=subprocess.DEVNULL,
-            stdout=answers,
+            stdout=errors,
             stderr=errors,
+            env={**os.environ, **_SEVERAL} if order.processes > 1 else None,
             start_new_session=True,
         )
         try:
@@ -180,8 +202,7 @@ def _job(name: str, disks: dict[str, Path], parameters: dict[str, Any]) -> dict[
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # with what it has started
             process.wait()
-        answers.seek(0)
-        text = answers.read()
+        text = answer.read_text() if answer.exists() else ""
         if not text:
             errors.seek(0)
             lines = errors.read().decode(errors="replace").strip().splitlines()
@@ -196,6 +217,16 @@ def _job(name: str, disks: dict[str, Path], parameters: dict[str, Any]) -> dict[
             for disk, marks in samples.items()
         }
         return found
+
+
+def _launch(processes: int) -> list[str]:
+    """The words before a program that so many ranks run."""
+    if processes == 1:
+        return []
+    launcher = shutil.which("mpiexec")
+    if launcher is None:
+        raise Cannot("there is no mpiexec in the PATH; expected that of the MPI that mpi4py loads")
+    return [launcher, "-n", str(processes)]
 
 
 def _watch(process: subprocess.Popen, disks: dict[str, Path]) -> dict[str, list[tuple[float, tuple[int, int]]]]:

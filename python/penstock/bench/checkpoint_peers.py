@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -60,6 +61,32 @@ class Order:
     iterations: int
     every: int
     rounds: int  #: Of the computation in an iteration.
+    processes: int = 1  #: Ranks of an MPI job, which this is one of. Each has an equal share of the state.
+    answer: str = ""  #: The file that gets the JSON object.
+
+
+class Team:
+    """The ranks that train together."""
+
+    def __init__(self, comm: Any = None) -> None:
+        self.comm = comm
+        self.rank, self.size = (0, 1) if comm is None else (comm.rank, comm.size)
+
+    def barrier(self) -> None:
+        if self.comm is not None:
+            self.comm.Barrier()
+
+    def gather(self, mine: Any) -> list[Any] | None:
+        """The values of all ranks, on rank 0."""
+        found: list[Any] | None = [mine] if self.comm is None else self.comm.gather(mine)
+        return found
+
+    def own(self, folder: Path) -> Path:
+        """A folder for this rank."""
+        if self.comm is None:
+            return folder
+        (folder / f"rank{self.rank}").mkdir(exist_ok=True)
+        return folder / f"rank{self.rank}"
 
 
 def synced(path: Path) -> None:
@@ -77,21 +104,31 @@ def synced(path: Path) -> None:
 # -- peers: state and the folder that they save to → Saver ---------------------------------------------------------
 
 
-def _penstock(state: State, slow: Path, fast: Path | None) -> Saver:
+def _penstock(state: State, slow: Path, fast: Path | None, team: Team) -> Saver:
     import penstock as ps
 
     # Two staging buffers: a save need not wait until the one before is durable.
     checkpoints = ps.Checkpointer(
-        f"file://{slow}", burst_buffer=f"file://{fast}" if fast else None, keep=KEPT, staging_buffers=2
+        f"file://{slow}",
+        burst_buffer=f"file://{fast}" if fast else None,
+        keep=KEPT,
+        staging_buffers=2,
+        comm=team.comm,
     )
     checkpoints.reserve(sum(array.nbytes for array in state.values()))
+    layouts = {name: ps.Layout.even((team.size * array.size,), team.size) for name, array in state.items()}
+    tree = {name: ps.DistArray(layouts[name], array, team.rank) for name, array in state.items()}
 
     def save(step: int) -> Levels:
-        handle = checkpoints.save(step, state)
+        handle = checkpoints.save(step, tree)
         levels = ("fast", "drained") if fast else ("drained",)
         return {level: partial(handle.wait, level) for level in levels}
 
-    return Saver(save, lambda step: checkpoints.restore(step=step)[1], checkpoints.close)
+    def restore(step: int) -> State:
+        found = checkpoints.restore(layouts, step)[1]
+        return {name: part.local for name, part in found.items()}
+
+    return Saver(save, restore, checkpoints.close)
 
 
 def _numpy(state: State, folder: Path) -> Saver:
@@ -150,12 +187,20 @@ def _torch_save(state: State, folder: Path) -> Saver:
     return Saver(save, restore)
 
 
-def _dcp(state: State, folder: Path, how: str = "") -> Saver:
+def _dcp(state: State, folder: Path, team: Team, how: str = "") -> Saver:
     """torch.distributed.checkpoint. Its writer syncs the files; `how`: blocking, or by "thread" or "process"."""
     import torch
     import torch.distributed.checkpoint as dcp
 
-    tensors = _torch_tensors(state)
+    # What several ranks call alike, one of them saves.
+    tensors = {f"{name}.{team.rank}": tensor for name, tensor in _torch_tensors(state).items()}
+    alone = {"no_dist": team.comm is None}
+    if team.comm is not None:
+        os.environ.update(MASTER_ADDR="127.0.0.1", RANK=str(team.rank), WORLD_SIZE=str(team.size))
+        place = f"tcp://127.0.0.1:{team.comm.bcast(_free_port() if team.rank == 0 else None)}"
+        torch.distributed.init_process_group(
+            "gloo", init_method=place, rank=team.rank, world_size=team.size, timeout=timedelta(seconds=300)
+        )
     before: list[Future] = []
     stager: Any = None
     if how:
@@ -171,40 +216,47 @@ def _dcp(state: State, folder: Path, how: str = "") -> Saver:
                 use_pinned_memory=False, use_shared_memory=True, use_async_staging=False, use_non_blocking_copy=False
             )
         )
-        # The other process makes a group of its own, with the address that the environment has.
-        os.environ.update(MASTER_ADDR="127.0.0.1")
-        torch.distributed.init_process_group(
-            "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=60)
-        )
+        if team.comm is None:
+            # The other process makes a group of its own, with the address that the environment has.
+            os.environ.update(MASTER_ADDR="127.0.0.1")
+            torch.distributed.init_process_group(
+                "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=60)
+            )
 
     def save(step: int) -> Levels:
         writer = dcp.FileSystemWriter(folder / str(step))
         if not how:
-            dcp.save(tensors, storage_writer=writer, no_dist=True)
+            dcp.save(tensors, storage_writer=writer, **alone)
             return {}
         if before:
             before.pop().result()  # as its documentation says: one save at a time
         kind = AsyncCheckpointerType.PROCESS if how == "process" else AsyncCheckpointerType.THREAD
         done = dcp.async_save(
-            tensors, storage_writer=writer, async_checkpointer_type=kind, async_stager=stager, no_dist=True
+            tensors, storage_writer=writer, async_checkpointer_type=kind, async_stager=stager, **alone
         )
         before.append(done)
         return {"drained": done.result}
 
     def restore(step: int) -> State:
         found = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
-        dcp.load(found, storage_reader=dcp.FileSystemReader(folder / str(step)), no_dist=True)
-        return {name: tensor.numpy() for name, tensor in found.items()}
+        dcp.load(found, storage_reader=dcp.FileSystemReader(folder / str(step)), **alone)
+        return {name.rpartition(".")[0]: tensor.numpy() for name, tensor in found.items()}
 
     return Saver(save, restore, stager.close if how == "process" else lambda: None)
 
 
-def _dcp_thread(state: State, folder: Path) -> Saver:
-    return _dcp(state, folder, "thread")
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
-def _dcp_process(state: State, folder: Path) -> Saver:
-    return _dcp(state, folder, "process")
+def _dcp_thread(state: State, folder: Path, team: Team) -> Saver:
+    return _dcp(state, folder, team, "thread")
+
+
+def _dcp_process(state: State, folder: Path, team: Team) -> Saver:
+    return _dcp(state, folder, team, "process")
 
 
 def _orbax(state: State, folder: Path) -> Saver:
@@ -231,6 +283,8 @@ class Peer:
     #: begin() gets the slow folder and the fast one or None, and the peer drains by itself. Otherwise begin() gets the folder
     #: to save to, and what is complete there is copied for it.
     own_tiers: bool = False
+    #: All ranks save one checkpoint, and begin() gets the Team, too. Otherwise each rank saves its share by itself.
+    together: bool = False
 
     def missing(self) -> str:
         """The first module that is not installed, or nothing."""
@@ -248,22 +302,22 @@ PEERS = {
     "numpy": Peer(_numpy),
     "safetensors": Peer(_safetensors, ("safetensors",)),
     "torch-save": Peer(_torch_save, ("torch",)),
-    "dcp": Peer(_dcp, ("torch",)),
-    "dcp-thread": Peer(_dcp_thread, ("torch",)),
-    "dcp-process": Peer(_dcp_process, ("torch",)),
+    "dcp": Peer(_dcp, ("torch",), together=True),
+    "dcp-thread": Peer(_dcp_thread, ("torch",), together=True),
+    "dcp-process": Peer(_dcp_process, ("torch",), together=True),
     "orbax": Peer(_orbax, ("orbax.checkpoint",)),
-    "penstock": Peer(_penstock, own_tiers=True),
+    "penstock": Peer(_penstock, own_tiers=True, together=True),
 }
 
 
 # -- the training ----------------------------------------------------------------------------------------------------
 
 
-def initial_state(state_bytes: int, tensors: int) -> State:
+def initial_state(state_bytes: int, tensors: int, rank: int = 0) -> State:
     """Arrays of float32 with random mantissas, between 1 and 2."""
     elements = max(1, state_bytes // 4)
     shares = (1,) * tensors if tensors else ALEXNET
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(1 + rank)
     state = {}
     for number, share in enumerate(shares):
         count = max(1, elements * share // sum(shares))
@@ -305,10 +359,14 @@ def _copy_s(state: State) -> float:
 
 
 class _Watch:
-    """Notes when each save reaches its levels, and removes old checkpoints of peers that keep all."""
+    """Notes when each save reaches its levels, and removes old checkpoints of peers that keep all.
 
-    def __init__(self, saver: Saver, own_tiers: bool, slow: Path, fast: Path | None) -> None:
+    `copies`: this rank does so, and copies what is complete in the burst buffer.
+    """
+
+    def __init__(self, saver: Saver, own_tiers: bool, slow: Path, fast: Path | None, copies: bool = True) -> None:
         self._saver, self._own_tiers, self._slow, self._fast = saver, own_tiers, slow, fast
+        self._copies = copies
         self._thread = ThreadPoolExecutor(1)
         self._running: list[Future] = []
         self._steps: list[int] = []
@@ -329,6 +387,8 @@ class _Watch:
             return
         first = record.pop("drained_s", record["stall_s"])
         record["fast_s" if self._fast else "drained_s"] = first
+        if not self._copies:
+            return
         if self._fast:
             # As in the paper: a process copies what is complete in the burst buffer.
             subprocess.run(["cp", "-r", self._fast / str(step), self._slow / str(step)], check=True)
@@ -371,11 +431,13 @@ def _drop_from_cache(folder: Path) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def train(order: Order) -> dict[str, Any]:
-    """Train with a save each `every` iterations, then restore what was saved last."""
+def train(order: Order, team: Team | None = None) -> dict[str, Any]:
+    """Train with a save each `every` iterations, then restore what was saved last. What this rank has seen."""
+    team = team or Team()
     slow, fast = Path(order.slow), Path(order.fast) if order.fast else None
-    state = initial_state(order.state_bytes, order.tensors)
+    state = initial_state(order.state_bytes // team.size, order.tensors, team.rank)
     compute = Compute()
+    team.barrier()
     found: dict[str, Any] = {
         "state_bytes": sum(array.nbytes for array in state.values()),
         "copy_s": _copy_s(state),
@@ -387,6 +449,8 @@ def train(order: Order) -> dict[str, Any]:
         for iteration in range(1, order.iterations + 1):
             compute.rounds(order.rounds)
             update(state)
+            if iteration % order.every == 0:
+                team.barrier()  # as an optimizer's step has one
             if save is not None and iteration % order.every == 0:
                 at_s = time.monotonic() - begin
                 record = save(iteration)
@@ -402,8 +466,11 @@ def train(order: Order) -> dict[str, Any]:
     for module in peer.modules:
         importlib.import_module(module)
     before_bytes = processes.memory_bytes()
-    saver = peer.begin(state, slow, fast) if peer.own_tiers else peer.begin(state, fast or slow)
-    watch = _Watch(saver, peer.own_tiers, slow, fast)
+    if not peer.together:
+        slow, fast = team.own(slow), team.own(fast) if fast else None
+    places = (slow, fast) if peer.own_tiers else (fast or slow,)
+    saver = peer.begin(state, *places, *((team,) if peer.together else ()))
+    watch = _Watch(saver, peer.own_tiers, slow, fast, copies=not peer.together or team.rank == 0)
     # This save starts what the peer starts once, and touches its memory.
     found["first_stall_s"] = watch.save(0)["stall_s"]
     watch.wait()
@@ -416,9 +483,11 @@ def train(order: Order) -> dict[str, Any]:
         watch.save(last)
         watch.wait()
     found["memory_bytes"] = max(0, peak[0] - before_bytes)
+    team.barrier()
     for place in (slow, fast):
         if place is not None:
             _drop_from_cache(place)
+    team.barrier()
     begin = time.monotonic()
     restored = saver.restore(last)
     found["restore_s"] = time.monotonic() - begin
@@ -427,19 +496,55 @@ def train(order: Order) -> dict[str, Any]:
             raise AssertionError(f"{order.peer} restored something else than was saved ({name})")
     saver.close()
     found["kept"] = KEPT
-    found["stored_bytes"] = sum(path.stat().st_size for path in slow.rglob("*") if path.is_file())
+    mine = not peer.together or team.rank == 0
+    found["stored_bytes"] = sum(path.stat().st_size for path in slow.rglob("*") if path.is_file()) if mine else 0
+    return found
+
+
+def combined(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the ranks have seen as one: sizes are sums, and the slowest rank counts."""
+    sums = {"state_bytes", "memory_bytes", "stored_bytes"}
+    found: dict[str, Any] = {}
+    for key, value in ranks[0].items():
+        if key == "saves":
+            saves = zip(*(one["saves"] for one in ranks))
+            found[key] = [
+                {name: max(one[name] for one in save if name in one) for name in {n for one in save for n in one}}
+                for save in saves
+            ]
+        elif key in sums:
+            found[key] = sum(one[key] for one in ranks)
+        else:
+            found[key] = (min if key == "begin_s" else max)(one[key] for one in ranks) if key != "kept" else value
     return found
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
+    order = Order(**json.loads(sys.argv[1]))
     os.dup2(2, 1)  # libraries print to it
+    team = Team()
+
+    def tell(answer: dict[str, Any]) -> None:
+        with contextlib.suppress(FileExistsError), open(order.answer, "x") as file:  # the first rank that fails
+            json.dump(answer, file)
+
     try:
-        answer = train(Order(**json.loads(sys.argv[1])))
+        if order.processes > 1:
+            from mpi4py import MPI
+
+            team = Team(MPI.COMM_WORLD)
+            if team.size != order.processes:
+                raise RuntimeError(f"{team.size} processes of this MPI were started; expected {order.processes}")
+        ranks = team.gather(train(order, team))
+        if ranks is not None:
+            tell(combined(ranks))
     except Exception as error:
         traceback.print_exc()
-        answer = {"cannot": f"{type(error).__name__}: {error}"}
-    print(json.dumps(answer), file=answers, flush=True)
+        tell({"cannot": f"{type(error).__name__}: {error}"})
+        if team.comm is not None:
+            team.comm.Abort(1)  # the others wait for this one
+    if team.comm is not None:
+        MPI.Finalize()
     sys.stderr.flush()
     os._exit(0)  # without waiting for threads and processes of libraries
 

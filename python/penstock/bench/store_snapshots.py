@@ -106,7 +106,6 @@ def _cold(store: Store, url: str, fragments: int) -> tuple[dict[str, Any], list[
             starts = range(first + half, min(first + 2 * PIECES_AT_ONCE, fragments), 2)
             pieces = rng.integers(0, 256, (len(starts), PIECE_BYTES), np.uint8)
             blob.write([(start * PIECE_BYTES, piece) for start, piece in zip(starts, pieces, strict=True)])
-    blob.tag("cold")  # puts an index
     read_bytes = min(1 << 20, size)
     found = memory(read_bytes)
     begin = (size - read_bytes) // 2

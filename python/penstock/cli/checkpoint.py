@@ -283,6 +283,8 @@ def import_files(files: Path, url: str, burst_buffer: str, run: str, step: int |
 def remove(url: str, step: int, burst_buffer: str, run: str, as_json: bool) -> None:
     """Remove the checkpoints of STEP at URL, superseded ones of that step too, from the tiers that are given.
 
+    Copies in burst buffers of other nodes count for nothing from then on. The next job there frees their space.
+
     \b
     Example:
       penstock checkpoint remove file:///scratch/run7 300

@@ -1,4 +1,5 @@
-"""JAX arrays: their shardings as layouts, redistribution between any devices of several processes, batches of a data set.
+"""JAX arrays: their shardings as layouts, redistribution between any devices of several processes, batches of a data
+set, checkpoints.
 
 >>> import penstock.jax
 >>> import jax
@@ -21,5 +22,6 @@ except ImportError as _error:
 
 from penstock.dataset.jax import DataLoader
 from penstock.jax.arrays import iredistribute, layout_for, layout_of, redistribute, sharding_of
+from penstock.jax.checkpoint import CheckpointManager
 
-__all__ = ["DataLoader", "iredistribute", "layout_for", "layout_of", "redistribute", "sharding_of"]
+__all__ = ["CheckpointManager", "DataLoader", "iredistribute", "layout_for", "layout_of", "redistribute", "sharding_of"]

@@ -313,7 +313,7 @@ def _step_of(checkpoint_id: Any) -> int:
 
 
 def _size(checkpoints: Checkpointer) -> int:
-    return 1 if checkpoints._comm is None else int(checkpoints._comm.Get_size())
+    return checkpoints._ranks
 
 
 def _check_rank(checkpoints: Checkpointer, given: dict[str, Any]) -> None:

@@ -42,6 +42,23 @@ static void by_waitall(void) {
   CHECK(statuses[0].MPI_TAG == 0 && statuses[3].MPI_TAG == 1);
 }
 
+/* MPICH 5.0 ends the job for a list with MPI_REQUEST_NULL and a generalized request that is not yet complete. */
+static void by_waitall_with_null(void) {
+  MPI_Status statuses[REQUESTS];
+  MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+  MPI_Wait(&requests[5], MPI_STATUS_IGNORE);
+  CHECK(MPI_Waitall(REQUESTS, requests, statuses) == MPI_SUCCESS);
+  int count = -1;
+  MPI_Get_count(&statuses[0], MPI_INT, &count);
+  CHECK(count == 0 && statuses[0].MPI_SOURCE == MPI_ANY_SOURCE && statuses[0].MPI_TAG == MPI_ANY_TAG);
+  CHECK(statuses[3].MPI_TAG == 1 && statuses[6].MPI_TAG == 2);
+}
+
+static void by_waitall_with_null_and_no_statuses(void) {
+  MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+  MPI_Waitall(REQUESTS, requests, MPI_STATUSES_IGNORE);
+}
+
 static void by_waitany(void) {
   for (int left = REQUESTS; left > 0; --left) {
     int index = -1;
@@ -113,8 +130,17 @@ static void freed_in_flight(void) {
 int main(int argc, char** argv) {
   begin(&argc, &argv);
   for (int i = 0; i < 20; ++i) MPI_Barrier(MPI_COMM_WORLD);
-  void (*const ways[])(void) = {by_wait,    by_waitall, by_waitany,  by_waitsome,  by_test,
-                                by_testall, by_testany, by_testsome, by_get_status};
+  void (*const ways[])(void) = {by_wait,
+                                by_waitall,
+                                by_waitall_with_null,
+                                by_waitall_with_null_and_no_statuses,
+                                by_waitany,
+                                by_waitsome,
+                                by_test,
+                                by_testall,
+                                by_testany,
+                                by_testsome,
+                                by_get_status};
   const int counts[] = {1, N};
   for (unsigned c = 0; c < sizeof counts / sizeof *counts; ++c) {
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; ++i) {

@@ -67,10 +67,43 @@ TEST(Manifest, EveryFlippedBitAndEveryTruncationIsFound) {
   EXPECT_EQ(code_of(text + " "), ErrorCode::corrupt);
 }
 
+/// So many arrays that format 2 would list too many offsets.
+Manifest large(int arrays, int ranks) {
+  Manifest manifest;
+  manifest.version = {5, 1, 1};
+  manifest.chunk_bytes = 1 << 20;
+  for (int i = 0; i < arrays; ++i) {
+    // Few shapes, as in a network of many equal layers.
+    manifest.arrays.push_back({"layer " + std::to_string(i), DType::float32, Layout::even({4096 + i % 12, 64}, ranks)});
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<std::uint64_t> offsets = object_offsets(manifest.arrays, rank);
+    manifest.offsets_bytes.resize(manifest.arrays.size());
+    for (std::size_t a = 0; a < manifest.arrays.size(); ++a) manifest.offsets_bytes[a].push_back(offsets[a]);
+    manifest.objects.push_back({offsets.back() + 16, offsets.back(), digest(std::to_string(rank))});
+  }
+  return manifest;
+}
+
+TEST(Manifest, OfManyArraysOnManyRanksIsSmall) {
+  const Manifest manifest = large(1000, 200);
+  const std::string text = manifest.serialize();
+  EXPECT_LT(text.size(), 200000u);
+  EXPECT_EQ(text.find("offsets_bytes"), std::string::npos);
+  const Manifest parsed = Manifest::parse(text);
+  EXPECT_EQ(parsed.serialize(), text);
+  EXPECT_EQ(parsed.offsets_bytes, manifest.offsets_bytes);
+  ASSERT_EQ(parsed.arrays.size(), manifest.arrays.size());
+  for (std::size_t a = 0; a < parsed.arrays.size(); ++a) {
+    ASSERT_EQ(parsed.arrays[a].name, manifest.arrays[a].name);
+    ASSERT_EQ(parsed.arrays[a].layout, manifest.arrays[a].layout);
+  }
+}
+
 std::string sealed(std::string text) { return text + ",\n\"checksum\": \"" + to_hex(digest(text)) + "\"}\n"; }
 
 TEST(Manifest, ALaterFormatIsNoDamage) {
-  EXPECT_EQ(code_of(sealed("{\"penstock\": \"checkpoint\", \"format\": 3")), ErrorCode::unsupported);
+  EXPECT_EQ(code_of(sealed("{\"penstock\": \"checkpoint\", \"format\": 4")), ErrorCode::unsupported);
 }
 
 TEST(Manifest, ValidChecksumWithWrongContentsIsCorrupt) {
@@ -79,6 +112,12 @@ TEST(Manifest, ValidChecksumWithWrongContentsIsCorrupt) {
   Manifest outside = example();
   outside.offsets_bytes[1][1] = 1 << 20;
   EXPECT_EQ(code_of(outside.serialize()), ErrorCode::corrupt);
+  const std::string known =
+      "\"format\": 3, \"step\": 1, \"generation\": 1, \"sequence\": 0, \"ranks\": 1, "
+      "\"chunk_bytes\": 64, \"layouts\": [], \"arrays\": [{\"name\": \"a\", \"dtype\": "
+      "\"float32\", \"layout\": 0}], \"objects\": [{\"size_bytes\": 0, \"data_bytes\": 0, "
+      "\"table\": \"00000000000000000000000000000000\"}], \"metadata\": \"\"";
+  EXPECT_EQ(code_of(sealed("{\"penstock\": \"checkpoint\", " + known)), ErrorCode::corrupt);
   Manifest odd = example();
   odd.chunk_bytes = 100;
   EXPECT_EQ(code_of(odd.serialize()), ErrorCode::corrupt);

@@ -26,13 +26,18 @@ std::vector<ObjectChunks> ranges_of(const std::set<Chunk>& chunks) {
   return ranges;
 }
 
-TEST(SharedReads, AreWhatHalfOfTheRanksNeedEachOnce) {
+TEST(SharedReads, AreWhatHalfOfTheRanksOnSeveralNodesNeedEachOnce) {
   Random random(3);
   for (int trial = 0; trial < 200; ++trial) {
     const std::int64_t ranks = between(random, 1, 6);
     const std::int64_t objects = between(random, 1, 3);
     const auto most = static_cast<std::uint64_t>(between(random, 1, 4));
     const bool holding = between(random, 0, 1) == 0;
+    std::vector<int> nodes;
+    const bool has_nodes = between(random, 0, 1) == 0;
+    for (std::int64_t rank = 0; has_nodes && rank < ranks; ++rank) {
+      nodes.push_back(static_cast<int>(between(random, 0, 2)));
+    }
     std::vector<std::set<Chunk>> needed(static_cast<std::size_t>(ranks));
     std::vector<std::vector<ObjectChunks>> needs;
     std::vector<std::vector<std::uint8_t>> at_hand;
@@ -51,7 +56,7 @@ TEST(SharedReads, AreWhatHalfOfTheRanksNeedEachOnce) {
       }
     }
     std::map<Chunk, int> reader_of;
-    for (const std::vector<SharedRead>& round : plan_shared_reads(needs, at_hand, most)) {
+    for (const std::vector<SharedRead>& round : plan_shared_reads(needs, at_hand, nodes, most)) {
       std::set<int> readers;
       for (const auto& [chunks, reader] : round) {
         EXPECT_TRUE(readers.insert(reader).second) << "rank " << reader << " reads twice in a round";
@@ -68,14 +73,17 @@ TEST(SharedReads, AreWhatHalfOfTheRanksNeedEachOnce) {
       for (std::int64_t number = 0; number < 12; ++number) {
         const Chunk chunk{object, number};
         std::size_t needers = 0;
+        std::set<int> on_nodes;
         bool held = false;
         for (std::size_t rank = 0; rank < needed.size(); ++rank) {
           if (!needed[rank].contains(chunk)) continue;
           ++needers;
+          on_nodes.insert(nodes.empty() ? static_cast<int>(rank) : nodes[rank]);
           held = held || (holding && at_hand[rank][chunk.first] != 0);
         }
         const auto found = reader_of.find(chunk);
-        ASSERT_EQ(found != reader_of.end(), needers > 1 && 2 * needers >= needed.size()) << needers << " need it";
+        ASSERT_EQ(found != reader_of.end(), on_nodes.size() > 1 && 2 * needers >= needed.size())
+            << needers << " need it";
         if (held && found != reader_of.end()) {
           EXPECT_NE(at_hand[static_cast<std::size_t>(found->second)][chunk.first], 0);
         }
@@ -87,7 +95,7 @@ TEST(SharedReads, AreWhatHalfOfTheRanksNeedEachOnce) {
 TEST(SharedReads, AreDividedOverTheRanks) {
   const std::vector<std::vector<ObjectChunks>> needs(4, {{0, {0, 100}}});
   std::map<int, std::uint64_t> chunks;
-  for (const std::vector<SharedRead>& round : plan_shared_reads(needs, {}, 5)) {
+  for (const std::vector<SharedRead>& round : plan_shared_reads(needs, {}, {}, 5)) {
     for (const SharedRead& read : round) chunks[read.reader] += read.chunks.range.count;
   }
   EXPECT_EQ(chunks, (std::map<int, std::uint64_t>{{0, 25}, {1, 25}, {2, 25}, {3, 25}}));

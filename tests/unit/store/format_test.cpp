@@ -121,6 +121,51 @@ TEST(StoreFormat3, DISABLED_WriteStore) {
   store.gc({.keep_last = 3});
 }
 
+/// The content of version `version` of "deltas": many regions, then two small ones per version.
+std::vector<std::byte> deltas_at(std::uint64_t version) {
+  std::vector<std::byte> data(30'000);
+  for (std::size_t i = 0; i < 3'000; ++i) {
+    std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(i * 10), 3, static_cast<std::byte>(i));
+  }
+  for (std::uint64_t v = 2; v <= version; ++v) {
+    const auto small = pattern(40, static_cast<int>(v));
+    std::copy(small.begin(), small.end(), data.begin() + static_cast<std::ptrdiff_t>(v * 411));
+  }
+  return data;
+}
+
+TEST(StoreWithDeltas, IsReadByThemAndWrittenOn) {
+  const TemporaryDirectory directory;
+  fs::copy(golden("store-v3-deltas"), directory.path() + "/store", fs::copy_options::recursive);
+  Store store(directory.url(), {.create = false});
+  const CheckReport report = store.check();
+  EXPECT_TRUE(report.problems.empty()) << report.problems.front();
+  const auto backend = store::open_backend(directory.url());
+  const auto state = store::BlobState::open(backend, "deltas");
+  EXPECT_EQ(backend->list(state->key("delta")), (std::vector<std::string>{state->delta_key(32), state->delta_key(64)}));
+  EXPECT_TRUE(state->readable_at(70).map->is_partial());
+  // Nothing but the deltas says what these versions changed.
+  for (std::uint64_t version = 7; version < 64; ++version) backend->replace(state->record_key(version), {});
+  for (const std::uint64_t version : {1, 6, 32, 64, 65, 70}) {
+    EXPECT_EQ(whole(store.open("deltas").snapshot(version)), deltas_at(version)) << version;
+  }
+  EXPECT_EQ(store.open("deltas").write({}), 71u);
+}
+
+TEST(StoreWithDeltas, DISABLED_WriteStore) {
+  Store store("file://" + golden("store-v3-deltas").string());
+  Blob blob = store.create("deltas", {.size_bytes = 30'000});
+  const std::vector<std::byte> first = deltas_at(1);
+  std::vector<WriteRegion> regions;
+  for (std::size_t i = 0; i < 3'000; ++i) regions.push_back({i * 10, ConstBytes(first).subspan(i * 10, 3)});
+  blob.write(regions);
+  for (std::uint64_t version = 2; version <= 70; ++version) {
+    const auto small = pattern(40, static_cast<int>(version));
+    const WriteRegion region{version * 411, small};
+    blob.write(std::span(&region, 1));
+  }
+}
+
 TEST(StoreFormatOfNow, DISABLED_WriteStore) {
   const fs::path folder = golden("store-v2");
   Store store("file://" + folder.string());

@@ -166,24 +166,30 @@ TEST(MapParts, ALookupReadsFewBlocks) {
   }
 }
 
+/// A random record; void, or of any kind.
+Record any_record(const VersionMap& map, std::uint64_t number, std::mt19937_64& random) {
+  Record record = record_of(number, {{random() % 900'000, 1 + random() % 5'000}}, number % 2 == 0);
+  record.base = random() % 3 == 0 ? 1 : map.version();
+  const auto kind = random() % 8;
+  if (kind == 0) {
+    record.kind = RecordKind::append;
+  } else if (kind == 1) {
+    record.kind = RecordKind::resize;
+    record.number = random() % 1'200'000;
+  } else if (kind == 2) {
+    record.kind = RecordKind::fence;
+    record.number = 2;
+  }
+  return record;
+}
+
 TEST(MapParts, RecordsOnTopAreReplayedAsOnAWholeMap) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 4; ++round) {
     VersionMap whole = many_fragments(20'000, random);
     VersionMap parts = partial(stored(whole));
     for (std::uint64_t number = 1; number < 120; ++number) {
-      Record record = record_of(100'000 + number, {{random() % 900'000, 1 + random() % 5'000}}, number % 2 == 0);
-      record.base = random() % 3 == 0 ? 1 : whole.version();
-      const auto kind = random() % 8;
-      if (kind == 0) {
-        record.kind = RecordKind::append;
-      } else if (kind == 1) {
-        record.kind = RecordKind::resize;
-        record.number = random() % 1'200'000;
-      } else if (kind == 2) {
-        record.kind = RecordKind::fence;
-        record.number = 2;
-      }
+      const Record record = any_record(whole, 100'000 + number, random);
       ASSERT_EQ(parts.apply(record), whole.apply(record));
       ASSERT_EQ(parts.size_bytes(), whole.size_bytes());
       ASSERT_EQ(parts.made(record.identity, parts.version()), whole.made(record.identity, whole.version()));
@@ -192,6 +198,93 @@ TEST(MapParts, RecordsOnTopAreReplayedAsOnAWholeMap) {
       ASSERT_EQ(described(parts, offset, whole.size_bytes() / 2), described(whole, offset, whole.size_bytes() / 2));
     }
     ASSERT_EQ(described(parts, 0, whole.size_bytes()), described(whole, 0, whole.size_bytes()));
+  }
+}
+
+/// A delta of the records behind `from`, on top of what `merged` have.
+std::vector<std::byte> delta_of(const VersionMap& from, const std::vector<std::vector<std::byte>>& merged,
+                                const std::vector<Record>& records) {
+  VersionMap changes(StoredMap::head_only(from.head()));
+  for (const auto& delta : merged) changes.apply_delta(delta, "delta");
+  for (const Record& record : records) changes.apply(record);
+  return changes.encode_delta();
+}
+
+TEST(Deltas, SayWhatTheRecordsSay) {
+  std::mt19937_64 random(9);
+  for (int round = 0; round < 6; ++round) {
+    const VersionMap base = many_fragments(20'000, random);
+    VersionMap whole = base;
+    std::vector<VersionMap> at = {base};
+    std::vector<std::vector<std::byte>> deltas;
+    std::vector<Record> all;
+    for (int one = 0; one < 4; ++one) {
+      std::vector<Record> records;
+      for (std::uint64_t i = 0; i < 40; ++i) {
+        records.push_back(any_record(whole, 1'000'000 + whole.version(), random));
+        whole.apply(records.back());
+        all.push_back(records.back());
+      }
+      deltas.push_back(delta_of(at.back(), {}, records));
+      at.push_back(whole);
+    }
+    const std::vector<std::byte> merged = delta_of(base, deltas, {});
+    VersionMap by_deltas(StoredMap::head_only(base.head()));
+    VersionMap by_records = by_deltas;
+    by_deltas.apply_delta(merged, "delta");
+    EXPECT_FALSE(by_deltas.changes_as(by_records));
+    for (const Record& record : all) by_records.apply(record);
+    EXPECT_TRUE(by_deltas.changes_as(by_records));
+    VersionMap other = by_records;
+    Record one = record_of(9, {{random() % 900'000, 1}});
+    one.base = UINT64_MAX;
+    other.apply(one);
+    one.parts.clear();
+    by_records.apply(one);
+    EXPECT_FALSE(by_records.changes_as(other));
+    // On the base, and on any version between, whole or in parts.
+    for (std::size_t from = 0; from < at.size(); ++from) {
+      // A small map is never partial.
+      const bool is_large = at[from].encode_parts().size() > (64 << 10);
+      for (VersionMap map : {at[from], is_large ? partial(stored(at[from])) : at[from]}) {
+        map.apply_delta(merged, "delta");
+        EXPECT_EQ(map.size_bytes(), whole.size_bytes());
+        EXPECT_EQ(map.version(), whole.version());
+        ASSERT_EQ(described(map, 0, whole.size_bytes()), described(whole, 0, whole.size_bytes())) << from;
+        Record late = record_of(5, {{7, 9}});
+        late.base = 1;
+        EXPECT_EQ(map.apply(late), VersionMap(whole).apply(late)) << "fences count";
+      }
+    }
+    // In layers that are read in parts.
+    VersionMap layers = partial(stored(base));
+    for (const auto& delta : deltas) {
+      const auto object = std::make_shared<OneObject>(delta);
+      layers = VersionMap::over(std::move(layers), open_delta(object, "delta/1"));
+    }
+    for (int i = 0; i < 30; ++i) {
+      const std::uint64_t offset = random() % (whole.size_bytes() + 1);
+      const std::uint64_t size = random() % (whole.size_bytes() - offset + 1);
+      ASSERT_EQ(described(layers, offset, size), described(whole, offset, size));
+    }
+    EXPECT_EQ(layers.replayed_since(base.version()).cost, whole.replayed_since(base.version()).cost);
+    EXPECT_GE(layers.fragment_count(), whole.fragment_count());
+  }
+}
+
+TEST(Deltas, AreNotTakenForIndexesOrForThoseOfOtherVersions) {
+  std::mt19937_64 random(10);
+  const VersionMap base = many_fragments(5'000, random);
+  const std::vector<std::byte> delta = delta_of(base, {}, {record_of(1, {{0, 10}}), record_of(2, {{50, 10}})});
+  EXPECT_EQ(code_of([&] { (void)VersionMap::decode(delta, "map"); }), ErrorCode::corrupt);
+  VersionMap before(7, 100);
+  EXPECT_EQ(code_of([&] { before.apply_delta(delta, "delta"); }), ErrorCode::corrupt);
+  VersionMap map = base;
+  EXPECT_EQ(code_of([&] { map.apply_delta(base.encode_parts(), "delta"); }), ErrorCode::corrupt);
+  for (std::size_t at = 0; at < delta.size(); ++at) {
+    std::vector<std::byte> changed = delta;
+    changed[at] ^= std::byte{4};
+    EXPECT_EQ(code_of([&] { VersionMap(base).apply_delta(changed, "delta"); }), ErrorCode::corrupt) << at;
   }
 }
 

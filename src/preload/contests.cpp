@@ -1,0 +1,54 @@
+#include "preload/contests.hpp"
+
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "preload/own_calls.hpp"
+#include "preload/types.hpp"
+
+namespace penstock::preload {
+bool is_exact(const Call& call, int ranks) {
+  if (!computes(call.kind) || ranks == 2) return true;
+  const ReduceOp* op = named_op(call.op);
+  if (op == nullptr) return false;
+  if (*op != ReduceOp::sum && *op != ReduceOp::prod) return true;
+  const NamedType* type = named_type(call.receive.type);
+  return type != nullptr && type->has_dtype && defined_for(ReduceOp::band, type->dtype);
+}
+
+Collective sum_over_ranks() {
+  static_assert(sizeof(Times) == 2 * sizeof(double));
+  Collective sum;
+  sum.kind = CollectiveKind::allreduce;
+  sum.count = 2;
+  sum.dtype = DType::float64;
+  sum.in_place = true;
+  return sum;
+}
+
+void Contest::add(Comm& comm, double time) {
+  const Trial::End end = trial_.add(time);
+  if (end == Trial::End::call) return;
+  const OwnCall own;
+  if (end == Trial::End::block) {
+    if (!agreement_) return;  // the first block
+    std::exchange(agreement_, {}).wait();
+    return trial_.judge(sums_);
+  }
+  sums_ = trial_.times();
+  agreement_ = comm.start(sum_over_ranks(), {}, std::as_writable_bytes(std::span(&sums_, 1)));
+}
+
+Contest* Contests::of(const Call& call, const Members& members) {
+  const std::optional<std::uint64_t> bytes = agreed_bytes(call, members);
+  return bytes && is_exact(call, members.ranks) ? &all_.of(call.kind, *bytes) : nullptr;
+}
+
+double Contests::gain_ticks(CollectiveKind kind, int ranks) const noexcept {
+  double sum = 0;
+  all_.for_each(kind, [&](const Contest& contest) { sum += contest.gain_ticks(ranks); });
+  return sum;
+}
+
+}  // namespace penstock::preload

@@ -1,0 +1,197 @@
+#include "preload/rehearsals.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "preload/clock.hpp"
+#include "preload/contests.hpp"
+#include "preload/own_calls.hpp"
+#include "preload/requests.hpp"
+#include "preload/types.hpp"
+
+namespace penstock::preload {
+namespace {
+
+constexpr std::uint64_t kMostInFlight = 16;
+constexpr std::uint64_t kBytesPerBatch = std::uint64_t{1} << 20U;
+constexpr std::uint64_t kBatches = 8;  ///< in a round, of short messages
+constexpr std::uint64_t kMostMemoryBytes = std::uint64_t{64} << 20U;
+/// A rehearsal moves at most this much more than the program has moved by then.
+constexpr std::uint64_t kMostAheadBytes = std::uint64_t{16} << 20U;
+constexpr std::uint64_t kBatchesOfARehearsal = 2 * (1 + Trial::kRounds);
+
+/// How many blocks a rank sends or receives, at most.
+std::uint64_t blocks_of(CollectiveKind kind, int ranks) {
+  switch (kind) {
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::allgather:
+    case CollectiveKind::alltoall:
+    case CollectiveKind::reduce_scatter_block: return static_cast<std::uint64_t>(ranks);
+    default: return 1;
+  }
+}
+
+/// A batch of equal operations in flight at once, each with buffers of its own.
+class Batch {
+ public:
+  Batch(Call like, std::uint64_t bytes, std::size_t operations, const Members& members)
+      : like_(like),
+        members_(members),
+        block_bytes_(bytes * blocks_of(like.kind, members.ranks)),
+        from_(block_bytes_ * operations),
+        to_(block_bytes_ * operations),
+        requests_(operations, MPI_REQUEST_NULL) {
+    int size_bytes = 1;
+    if (computes(like.kind)) PMPI_Type_size(like.receive.type, &size_bytes);
+    type_ = computes(like.kind) ? like.receive.type : MPI_BYTE;
+    count_ = static_cast<int>(bytes / static_cast<std::uint64_t>(size_bytes));
+    counts_.assign(static_cast<std::size_t>(members.ranks), count_ / members.ranks);
+    counts_.back() += count_ % members.ranks;
+    displacements_.resize(counts_.size());
+    std::exclusive_scan(counts_.begin(), counts_.end(), displacements_.begin(), 0);
+  }
+
+  void run(Server server, Comm& penstock) {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (server == Server::mpi)
+        start_native(i);
+      else
+        start(i, penstock);
+    }
+    PMPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE);
+  }
+
+ private:
+  void start(std::size_t i, Comm& penstock) {
+    Translated translated;
+    Request started;
+    {
+      const OwnCall own;
+      translate(call(i), members_, translated);
+      started = penstock.start(translated.collective, translated.input, translated.output);
+    }
+    make_request(std::move(started), &requests_[i]);
+  }
+
+  Call call(std::size_t i) {
+    Call made = like_;
+    void* const from = from_.data() + i * block_bytes_;
+    void* const to = to_.data() + i * block_bytes_;
+    made.send = side(from, count_, type_);
+    made.receive = side(to, count_, type_);
+    if (made.kind == CollectiveKind::allgatherv) {
+      made.send.count = own_count();
+      made.receive = side(to, counts_.data(), displacements_.data(), type_);
+    } else if (made.kind == CollectiveKind::reduce_scatter) {
+      made.receive = side(to, counts_.data(), static_cast<const int*>(nullptr), type_);
+    }
+    return made;
+  }
+
+  void start_native(std::size_t i) {
+    void* const from = from_.data() + i * block_bytes_;
+    void* const to = to_.data() + i * block_bytes_;
+    const MPI_Comm comm = like_.comm;
+    const MPI_Op op = like_.op;
+    const int root = like_.root;
+    MPI_Request* const request = &requests_[i];
+    switch (like_.kind) {
+      case CollectiveKind::barrier: PMPI_Ibarrier(comm, request); break;
+      case CollectiveKind::bcast: PMPI_Ibcast(to, count_, type_, root, comm, request); break;
+      case CollectiveKind::reduce: PMPI_Ireduce(from, to, count_, type_, op, root, comm, request); break;
+      case CollectiveKind::allreduce: PMPI_Iallreduce(from, to, count_, type_, op, comm, request); break;
+      case CollectiveKind::scan: PMPI_Iscan(from, to, count_, type_, op, comm, request); break;
+      case CollectiveKind::exscan: PMPI_Iexscan(from, to, count_, type_, op, comm, request); break;
+      case CollectiveKind::reduce_scatter_block:
+        PMPI_Ireduce_scatter_block(from, to, count_, type_, op, comm, request);
+        break;
+      case CollectiveKind::reduce_scatter:
+        PMPI_Ireduce_scatter(from, to, counts_.data(), type_, op, comm, request);
+        break;
+      case CollectiveKind::gather: PMPI_Igather(from, count_, type_, to, count_, type_, root, comm, request); break;
+      case CollectiveKind::scatter: PMPI_Iscatter(from, count_, type_, to, count_, type_, root, comm, request); break;
+      case CollectiveKind::allgather: PMPI_Iallgather(from, count_, type_, to, count_, type_, comm, request); break;
+      case CollectiveKind::allgatherv:
+        PMPI_Iallgatherv(from, own_count(), type_, to, counts_.data(), displacements_.data(), type_, comm, request);
+        break;
+      default: PMPI_Ialltoall(from, count_, type_, to, count_, type_, comm, request);
+    }
+  }
+
+  int own_count() const { return counts_[static_cast<std::size_t>(members_.rank)]; }
+
+  Call like_;
+  Members members_;
+  std::uint64_t block_bytes_;
+  std::vector<std::byte> from_;
+  std::vector<std::byte> to_;
+  std::vector<MPI_Request> requests_;
+  MPI_Datatype type_ = MPI_BYTE;
+  int count_ = 0;
+  std::vector<int> counts_{};
+  std::vector<int> displacements_{};
+};
+
+double ticks_of(Batch& batch, Server server, Comm& penstock, std::uint64_t batches) {
+  {
+    const OwnCall own;
+    Collective barrier;
+    barrier.kind = CollectiveKind::barrier;
+    penstock.run(barrier, {}, {});
+  }
+  const std::uint64_t begin = ticks();
+  for (std::uint64_t i = 0; i < batches; ++i) batch.run(server, penstock);
+  const std::uint64_t end = ticks();  // counters of two cores may differ
+  return end > begin ? static_cast<double>(end - begin) : 0;
+}
+
+}  // namespace
+
+Server Rehearsals::server_of(const Call& call, const Members& members) {
+  const std::optional<std::uint64_t> bytes = agreed_bytes(call, members);
+  if (!bytes || *bytes > static_cast<std::uint64_t>(std::numeric_limits<int>::max()) || !is_exact(call, members.ranks))
+    return Server::penstock;
+  Part& part = parts_.of(call.kind, *bytes);
+  ++part.calls;
+  if (part.is_due) return part.server;
+  if (kBatchesOfARehearsal * *bytes <= kMostAheadBytes + part.calls * *bytes &&
+      2 * *bytes * blocks_of(call.kind, members.ranks) <= kMostMemoryBytes) {
+    part.is_due = true;
+    due_.push_back({&part, call, *bytes});
+  }
+  return Server::penstock;
+}
+
+void Rehearsals::run(Comm& penstock, const Members& members) {
+  for (const Due& each : std::exchange(due_, {})) each.part->server = faster(each, penstock, members);
+}
+
+Server Rehearsals::faster(const Due& due, Comm& penstock, const Members& members) {
+  const std::uint64_t bytes = std::max<std::uint64_t>(due.bytes, 1);
+  const std::uint64_t fit = kMostMemoryBytes / (2 * bytes * blocks_of(due.like.kind, members.ranks));
+  const std::uint64_t in_flight =
+      std::clamp<std::uint64_t>(std::min(kBytesPerBatch / bytes, fit), 1, std::min(due.part->calls, kMostInFlight));
+  const std::uint64_t batches = std::clamp<std::uint64_t>(kBytesPerBatch / (bytes * in_flight), 1, kBatches);
+  Batch batch(due.like, due.bytes, in_flight, members);
+  Trial trial(due.bytes);
+  for (bool mpi_first = false; !trial.is_over(); mpi_first = !mpi_first) {
+    Times times;
+    if (mpi_first) times.mpi = ticks_of(batch, Server::mpi, penstock, batches);
+    times.penstock = ticks_of(batch, Server::penstock, penstock, batches);
+    if (!mpi_first) times.mpi = ticks_of(batch, Server::mpi, penstock, batches);
+    const OwnCall own;
+    penstock.run(sum_over_ranks(), {}, std::as_writable_bytes(std::span(&times, 1)));
+    trial.judge(times);
+  }
+  return trial.turn();
+}
+
+}  // namespace penstock::preload

@@ -1,0 +1,47 @@
+// Who serves a non-blocking collective. The ranks cannot agree inside one, since it must not wait for others. So MPI
+// and Penstock are measured beside the program, with buffers of their own, inside a later call that waits for all
+// ranks.
+#pragma once
+
+#include PENSTOCK_MPI_HEADER
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/comm.hpp"
+#include "preload/by_length.hpp"
+#include "preload/call.hpp"
+#include "preload/trial.hpp"
+
+namespace penstock::preload {
+
+/// Those of one communicator, whose ranks all make the same calls, so their members do the same on all ranks.
+class Rehearsals {
+ public:
+  /// Who serves a non-blocking call. Counts it: when the program has made some of an operation and length, these are
+  /// rehearsed.
+  Server server_of(const Call& call, const Members& members);
+  bool are_due() const noexcept { return !due_.empty(); }
+  /// Rehearses what is due. Collective. Throws Penstock's Error.
+  void run(Comm& penstock, const Members& members);
+
+ private:
+  struct Part {
+    explicit Part(std::uint64_t) {}
+    std::uint64_t calls = 0;
+    bool is_due = false;  ///< or has been
+    Server server = Server::penstock;
+  };
+  struct Due {
+    Part* part;
+    Call like;  ///< without its buffers
+    std::uint64_t bytes;
+  };
+
+  static Server faster(const Due& due, Comm& penstock, const Members& members);
+
+  ByLength<Part> parts_{};
+  std::vector<Due> due_{};
+};
+
+}  // namespace penstock::preload

@@ -1,0 +1,94 @@
+"""MPI and Penstock serve the first calls in turns, and the faster one the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from preload.launch import ALL, HOOKED, MPIS, Done, preloaded, program
+
+#: In measured.c.
+CALLS = 300
+#: In rehearsed.c.
+REHEARSED_CALLS = 40
+
+
+def row(done: Done, operation: str) -> dict[str, object]:
+    assert done.report is not None, done.err
+    (found,) = (row for row in done.report["operations"] if row["operation"] == operation)
+    return found
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
+def test_the_faster_one_serves(abi: str, ranks: int, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = preloaded(abi, ranks, report, program(abi, "measured"), tool="unequal_speeds", PENSTOCK_PRELOAD_MEASURE="on")
+    assert done.status == 0, done.err
+    assert "measured: ok" in done.out
+    # One call each, and two rounds of 33 that agree; the first block of the next round is MPI's.
+    assert done.native("bcast") == {"MPI was faster": CALLS - (1 + 2 * 33)}
+    # MPI's is so slow that the first calls decide, one block later.
+    assert done.native("allgather") == {"measured in turns": 1 + 33}
+    gain_s = row(done, "allgather")["estimated_gain_s"]
+    assert isinstance(gain_s, float)
+    assert gain_s > 0.5 * 0.005 * (CALLS - 2 * (1 + 33))
+
+
+@pytest.mark.parametrize("abi", HOOKED)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [2])
+def test_non_blocking_ones_are_rehearsed(abi: str, ranks: int, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = preloaded(
+        abi, ranks, report, program(abi, "rehearsed"), tool="unequal_rehearsals", PENSTOCK_PRELOAD_MEASURE="on"
+    )
+    assert done.status == 0, done.err
+    assert "rehearsed: ok" in done.out
+    # After the first call the next barrier finds out.
+    assert (done.served("ibcast"), done.native("ibcast")) == (1, {"MPI was faster": REHEARSED_CALLS - 1})
+    assert (done.served("iallgather"), done.native("iallgather")) == (REHEARSED_CALLS, {})
+
+
+@pytest.mark.parametrize("abi", HOOKED)
+def test_progress_threads_serve_all_non_blocking_ones(abi: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = preloaded(
+        abi,
+        2,
+        report,
+        program(abi, "rehearsed"),
+        tool="unequal_rehearsals",
+        PENSTOCK_PRELOAD_MEASURE="on",
+        PENSTOCK_PROGRESS_CORES="1",
+    )
+    assert done.status == 0, done.err
+    assert (done.served("ibcast"), done.native("ibcast")) == (REHEARSED_CALLS, {})
+
+
+@pytest.mark.parametrize("abi", MPIS)
+def test_sums_whose_bits_depend_on_their_order_are_not_measured(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 3, tmp_path / "report.json", program(abi, "measured"), PENSTOCK_PRELOAD_MEASURE="on")
+    assert done.status == 0, done.err
+    served = row(done, "allreduce")["served"]
+    assert isinstance(served, int)
+    # The other half of them adds integers, one or more in turns.
+    assert CALLS < served < 2 * CALLS
+    assert "measured in turns" in done.native("gather") or "MPI was faster" in done.native("gather")
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("name", ["collectives", "completions", "lives", "neighbors", "rehearsed", "verified"])
+def test_programs_that_are_measured(abi: str, name: str, tmp_path: Path) -> None:
+    arguments = ["20"] if name == "lives" else []
+    if name == "completions" and abi not in HOOKED:
+        pytest.skip("this MPI has no hook for progress")
+    done = preloaded(abi, 3, tmp_path / "report.json", program(abi, name), *arguments, PENSTOCK_PRELOAD_MEASURE="on")
+    assert done.status == 0, done.err
+    assert f"{name}: ok" in done.out or name == "verified"
+
+
+@pytest.mark.parametrize("abi", MPIS)
+def test_it_can_be_switched_off(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 2, tmp_path / "report.json", program(abi, "measured"))
+    assert done.status == 0, done.err
+    assert not any(row["native"] for row in (done.report or {})["operations"]), done.err
