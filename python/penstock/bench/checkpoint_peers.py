@@ -70,7 +70,8 @@ class Team:
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = comm
-        self.rank, self.size = (0, 1) if comm is None else (comm.rank, comm.size)
+        self.rank: int = 0 if comm is None else comm.rank
+        self.size: int = 1 if comm is None else comm.size
 
     def barrier(self) -> None:
         if self.comm is not None:
