@@ -42,6 +42,9 @@ struct Measured {
   Rehearsals nonblocking{};
   Passed nonblocking_passed{};
   bool has_nonblocking = false;  ///< otherwise Penstock serves them all
+
+  /// Whether the next call that waits for all ranks settles or rehearses something. Equal on all ranks.
+  bool is_due() const noexcept { return blocking.are_due() || nonblocking.are_due(); }
 };
 
 /// One communicator. All members change only inside collective calls on it, which MPI wants one at a time; the tallies

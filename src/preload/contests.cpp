@@ -27,17 +27,16 @@ Collective sum_over_ranks() {
   return sum;
 }
 
-void Contest::add(Comm& comm, double time) {
-  const Trial::End end = trial_.add(time);
-  if (end == Trial::End::call) return;
+void Contest::settle(Comm& comm) {
   const OwnCall own;
-  if (end == Trial::End::block) {
-    if (!agreement_) return;  // the first block
-    std::exchange(agreement_, {}).wait();
-    return trial_.judge(sums_);
-  }
-  sums_ = trial_.times();
-  agreement_ = comm.start(sum_over_ranks(), {}, std::as_writable_bytes(std::span(&sums_, 1)));
+  Times sums = trial_.times();
+  comm.run(sum_over_ranks(), {}, std::as_writable_bytes(std::span(&sums, 1)));
+  trial_.judge(sums);
+  is_due_ = false;
+}
+
+void Contests::settle(Comm& comm) {
+  for (Contest* const each : std::exchange(due_, {})) each->settle(comm);
 }
 
 Contest* Contests::of(const Call& call, const Members& members) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "penstock/comm.hpp"
 #include "preload/by_length.hpp"
@@ -15,22 +16,24 @@ class Contest {
  public:
   explicit Contest(std::uint64_t bytes) : trial_(bytes) {}
 
-  /// Serves a call by `serve(server)`, which returns MPI's code, and measures it until it is known who is faster.
-  /// Collective on `comm` for some of the calls, which may throw Penstock's Error.
+  /// Serves a call by `serve(server)`, which returns MPI's code, and measures it until it is known who is faster. Sets
+  /// `ends_round` if settle() is to be called; until then Penstock serves.
   template <typename Serve>
-  int play(Comm& comm, Serve serve) {
-    const Server server = trial_.turn();
-    if (trial_.is_over()) {
+  int play(bool& ends_round, Serve serve) {
+    const Server server = is_due_ ? Server::penstock : trial_.turn();
+    if (is_due_ || trial_.is_over()) {
       if (server == Server::penstock) ++served_since_;
       return serve(server);
     }
     const std::uint64_t begin = ticks();
     const int result = serve(server);
     const std::uint64_t end = ticks();  // counters of two cores may differ
-    add(comm, end > begin ? static_cast<double>(end - begin) : 0);
+    ends_round = is_due_ = trial_.add(end > begin ? static_cast<double>(end - begin) : 0);
     return result;
   }
   bool is_over() const noexcept { return trial_.is_over(); }
+  /// Judges the round that has ended. Collective; waits for all ranks.
+  void settle(Comm& comm);
 
   /// How much longer MPI would have taken for the calls since the contest was over, in ticks of one rank.
   double gain_ticks(int ranks) const noexcept {
@@ -38,11 +41,8 @@ class Contest {
   }
 
  private:
-  void add(Comm& comm, double time);
-
   Trial trial_;
-  Times sums_{};  ///< of the round that is being agreed on
-  Request agreement_{};
+  bool is_due_ = false;  ///< a round has ended and is not judged yet
   std::uint64_t served_since_ = 0;
 };
 
@@ -58,9 +58,14 @@ class Contests {
   /// That of a blocking call; nullptr if Penstock serves it without one. Equal on all ranks for correct calls.
   Contest* of(const Call& call, const Members& members);
   double gain_ticks(CollectiveKind kind, int ranks) const noexcept;
+  void add_due(Contest& contest) { due_.push_back(&contest); }
+  bool are_due() const noexcept { return !due_.empty(); }
+  /// Settles all that are due. Collective; waits for all ranks. Throws Penstock's Error.
+  void settle(Comm& comm);
 
  private:
   ByLength<Contest> all_{};
+  std::vector<Contest*> due_{};  ///< in the order of the calls that ended their rounds
 };
 
 }  // namespace penstock::preload

@@ -38,12 +38,12 @@ class Timer {
 inline constexpr const char* kMpiWasFaster = "MPI was faster";
 
 /// Whether it is known that MPI serves the call. Then it has been counted. A call that is to wait for all ranks is not
-/// passed while something is to be rehearsed, since others may have other arguments, and so not know it.
+/// passed while something is due, since others may have other arguments, and so not know it.
 inline bool is_passed(Communicator& on, const Call& call, Form form) {
   if (on.measured == nullptr || form == Form::persistent) return false;
   const Measured& measured = *on.measured;
   const Passed& passed = form == Form::blocking ? measured.blocking_passed : measured.nonblocking_passed;
-  if (!passed.has(call) || (form == Form::blocking && measured.nonblocking.are_due())) return false;
+  if (!passed.has(call) || (form == Form::blocking && measured.is_due())) return false;
   ++on.calls;
   return true;
 }
@@ -98,14 +98,20 @@ int run_by_penstock(Communicator& on, const Call& call, Form form, Native native
 template <typename Native, typename Action>
 int run_measured(Communicator& on, const Call& call, Contest& contest, Native native, Action action) {
   try {
-    Rehearsals& rehearsals = on.measured->nonblocking;
-    if (rehearsals.are_due() && synchronises(call)) rehearsals.run(*on.penstock, on.members());
-    return contest.play(*on.penstock, [&](Server server) {
+    Measured& measured = *on.measured;
+    if (measured.is_due() && synchronises(call)) {
+      measured.blocking.settle(*on.penstock);
+      measured.nonblocking.run(*on.penstock, on.members());
+    }
+    bool ends_round = false;
+    const int result = contest.play(ends_round, [&](Server server) {
       if (server == Server::penstock) return run_by_penstock(on, call, Form::blocking, native, action);
       if (!contest.is_over()) return run_native(on, call, Form::blocking, "measured in turns", native);
-      on.measured->blocking_passed.keep(call);
+      measured.blocking_passed.keep(call);
       return run_native(on, call, Form::blocking, kMpiWasFaster, native);
     });
+    if (ends_round) measured.blocking.add_due(contest);
+    return result;
   } catch (const std::exception& error) {
     return raise(on.handle, error);
   }

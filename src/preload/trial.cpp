@@ -45,17 +45,16 @@ Server Trial::turn() const noexcept {
   return is_second != mpi_first ? Server::mpi : Server::penstock;
 }
 
-Trial::End Trial::add(double time) noexcept {
+bool Trial::add(double time) noexcept {
   // Before the first call of a block the ranks have done something else, so some wait in it for the others.
   const bool is_first = calls_ == 0 || calls_ == block_calls();
   if (!is_first || block_calls() == 1) (turn() == Server::mpi ? current_.mpi : current_.penstock) += time;
-  ++calls_;
-  if (calls_ < 2 * block_calls()) return calls_ == block_calls() ? End::block : End::call;
+  if (++calls_ < 2 * block_calls()) return false;
   times_ = current_;
   current_ = {};
   calls_ = 0;
   ++rounds_;
-  return End::round;
+  return true;
 }
 
 void Trial::judge(const Times& round) {

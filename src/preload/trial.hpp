@@ -30,13 +30,9 @@ class Trial {
   Server turn() const noexcept;
   bool is_over() const noexcept { return is_over_; }
 
-  /// What ends with a call.
-  enum class End : std::uint8_t { call, block, round };
-
-  /// The next call has been served, and this rank was inside it for `time`. After a round this rank's times() of it go
-  /// into a sum over the ranks; after the block that follows the sum goes into judge(). So the sum has as long as a
-  /// block takes to become complete.
-  End add(double time) noexcept;
+  /// The next call has been served, and this rank was inside it for `time`. Returns whether a round ends with it. Then
+  /// the ranks sum up their times() for judge() before the next call is added.
+  bool add(double time) noexcept;
   /// Of this rank in the round that has just ended.
   const Times& times() const noexcept { return times_; }
   /// Takes the sums over the ranks, once for each round, in their order.

@@ -14,11 +14,9 @@ namespace {
 
 using Cost = std::function<double(Server, std::uint64_t call)>;
 
-/// Plays calls on one rank; a round is judged a block later, as in a job.
+/// Plays calls on one rank.
 struct Game {
   Trial trial;
-  bool has_pending = false;
-  Times pending{};
   std::vector<Server> servers{};
 
   explicit Game(std::uint64_t bytes) : trial(bytes) {}
@@ -26,13 +24,7 @@ struct Game {
   void call(double time) {
     servers.push_back(trial.turn());
     if (trial.is_over()) return;
-    switch (trial.add(time)) {
-      case Trial::End::call: break;
-      case Trial::End::block:
-        if (std::exchange(has_pending, false)) trial.judge(pending);
-        break;
-      case Trial::End::round: has_pending = true; pending = trial.times();
-    }
+    if (trial.add(time)) trial.judge(trial.times());
   }
   void calls(std::uint64_t count, const Cost& cost) {
     for (std::uint64_t i = 0; i < count; ++i) call(cost(trial.turn(), i));
@@ -81,19 +73,19 @@ TEST(Trial, AClearLeadEndsItEarly) {
   EXPECT_EQ(far_ahead.served_by(Server::mpi), 1 + 33);
   Game clear(8);
   clear.calls(1000, constant(1, 1.4));
-  EXPECT_EQ(clear.served_by(Server::mpi), 1 + 2 * 33 + 33);  // the third round begins with MPI
+  EXPECT_EQ(clear.served_by(Server::mpi), 1 + 2 * 33);
   Game behind(8);
   behind.calls(1000, constant(1.4, 1));
   EXPECT_EQ(behind.served_by(Server::penstock), 1 + 2 * 33);
   Game close(8);
   close.calls(1000, constant(1.1, 1));
-  EXPECT_EQ(close.served_by(Server::penstock), 1 + 5 * 33 + 33);
+  EXPECT_EQ(close.served_by(Server::penstock), 1 + 5 * 33);
 }
 
 TEST(Trial, AnMpiThatIsFarSlowerIsNotTriedAgain) {
   Game game(4 << 20);
   game.calls(200, constant(1, 50));
-  EXPECT_EQ(game.served_by(Server::mpi), 2);  // the warm-up, and the block until its sum is there
+  EXPECT_EQ(game.served_by(Server::mpi), 1);
 }
 
 TEST(Trial, ASlowFirstCallDoesNotDecide) {
@@ -128,7 +120,7 @@ TEST(Trial, WaitingInTheFirstCallOfABlockDoesNotCount) {
 
 TEST(Trial, LongCallsHaveShortRounds) {
   const std::map<std::uint64_t, std::uint64_t> calls_to_decide{
-      {8, 1 + 6 * 33}, {256 << 10, 1 + 6 * 4}, {4 << 20, 1 + 6}};
+      {8, 1 + 5 * 33}, {256 << 10, 1 + 5 * 4}, {4 << 20, 1 + 5}};
   for (const auto& [bytes, calls] : calls_to_decide) {
     Game game(bytes);
     game.calls(1000, constant(1.1, 1));
