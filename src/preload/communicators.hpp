@@ -45,6 +45,11 @@ struct Measured {
 
   /// Whether the next call that waits for all ranks settles or rehearses something. Equal on all ranks.
   bool is_due() const noexcept { return blocking.are_due() || nonblocking.are_due(); }
+  /// Does that. Collective; waits for all ranks. Throws Penstock's Error.
+  void settle(Comm& penstock, const Members& members) {
+    blocking.settle(penstock);
+    nonblocking.run(penstock, members);
+  }
 };
 
 /// One communicator. All members change only inside collective calls on it, which MPI wants one at a time; the tallies

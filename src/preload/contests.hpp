@@ -12,6 +12,7 @@
 
 namespace penstock::preload {
 
+/// The trial of one operation and length.
 class Contest {
  public:
   explicit Contest(std::uint64_t bytes) : trial_(bytes) {}

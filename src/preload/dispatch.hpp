@@ -97,24 +97,15 @@ int run_by_penstock(Communicator& on, const Call& call, Form form, Native native
 /// A blocking call that Penstock can serve. Who does is measured.
 template <typename Native, typename Action>
 int run_measured(Communicator& on, const Call& call, Contest& contest, Native native, Action action) {
-  try {
-    Measured& measured = *on.measured;
-    if (measured.is_due() && synchronises(call)) {
-      measured.blocking.settle(*on.penstock);
-      measured.nonblocking.run(*on.penstock, on.members());
-    }
-    bool ends_round = false;
-    const int result = contest.play(ends_round, [&](Server server) {
-      if (server == Server::penstock) return run_by_penstock(on, call, Form::blocking, native, action);
-      if (!contest.is_over()) return run_native(on, call, Form::blocking, "measured in turns", native);
-      measured.blocking_passed.keep(call);
-      return run_native(on, call, Form::blocking, kMpiWasFaster, native);
-    });
-    if (ends_round) measured.blocking.add_due(contest);
-    return result;
-  } catch (const std::exception& error) {
-    return raise(on.handle, error);
-  }
+  bool ends_round = false;
+  const int result = contest.play(ends_round, [&](Server server) {
+    if (server == Server::penstock) return run_by_penstock(on, call, Form::blocking, native, action);
+    if (!contest.is_over()) return run_native(on, call, Form::blocking, "measured in turns", native);
+    on.measured->blocking_passed.keep(call);
+    return run_native(on, call, Form::blocking, kMpiWasFaster, native);
+  });
+  if (ends_round) on.measured->blocking.add_due(contest);
+  return result;
 }
 
 /// Gives the call to Penstock or to `native`. `action(on, translated)` runs it in Penstock.
@@ -128,6 +119,13 @@ int dispatch(const Call& call, Form form, Native native, Action action) {
   if (reason != nullptr) return run_native(*on, call, form, reason, native);
   if (Measured* const measured = form == Form::persistent ? nullptr : on->measured.get()) {
     if (form == Form::blocking) {
+      if (measured->is_due() && synchronises(call)) {
+        try {
+          measured->settle(*on->penstock, on->members());
+        } catch (const std::exception& error) {
+          return raise(on->handle, error);
+        }
+      }
       if (Contest* const contest = measured->blocking.of(call, on->members()))
         return run_measured(*on, call, *contest, native, action);
     } else if (measured->has_nonblocking && measured->nonblocking.server_of(call, on->members()) == Server::mpi) {

@@ -1,6 +1,7 @@
 #include "preload/trial.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <span>
 

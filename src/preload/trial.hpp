@@ -2,7 +2,6 @@
 // MPI.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>

@@ -37,20 +37,14 @@ def test_peers_take_turns_and_are_stopped_in_between(tmp_path):
             os.kill(process, 0)
 
 
+def few_images(folder: Path, **given: object) -> dict[str, object]:
+    few = {"sizes": [12], "images": 8, "batch": 4, "threads": [1], "scenes": "synthetic", "directory": str(folder)}
+    return {**few, **given}
+
+
 def test_a_peer_that_fails_is_left_out_with_its_reason(tmp_path, monkeypatch):
     ingest_images.make(tmp_path, 12, 8)
-    parameters = {
-        "sizes": [12],
-        "images": 8,
-        "batch": 4,
-        "threads": [1],
-        "work": ["decode"],
-        "cache": ["cold"],
-        "passes": 2,
-        "disks": ["own"],
-        "scenes": "synthetic",
-        "directory": str(tmp_path),
-    }
+    parameters = few_images(tmp_path, work=["decode"], cache=["cold"], passes=2, disks=["own"])
     monkeypatch.setattr(ingest_images, "paths", lambda *_: [str(tmp_path / "12KB" / f"{i:06}.jpg") for i in range(9)])
     monkeypatch.setattr(ingest, "_drop_from_cache", lambda _: None)
     rows = ingest.measure("no-such-peer,penstock", parameters)
@@ -84,18 +78,7 @@ def test_files_go_to_an_emulated_disk(tmp_path):
     if reason := slow_disks.missing():
         pytest.skip(f"no disk can be emulated here: {reason}")
     ingest_images.make(tmp_path, 12, 8)
-    parameters = {
-        "sizes": [12],
-        "images": 8,
-        "batch": 4,
-        "threads": [1],
-        "work": ["read"],
-        "cache": ["warm", "cold"],
-        "passes": 1,
-        "disks": ["hdd"],
-        "scenes": "synthetic",
-        "directory": str(tmp_path),
-    }
+    parameters = few_images(tmp_path, work=["read"], cache=["warm", "cold"], passes=1, disks=["hdd"])
     ((setting, samples),) = ingest.measure("penstock", parameters)
     if "no disk can be emulated" in setting.get("cannot", ""):
         pytest.skip(setting["cannot"])
