@@ -30,6 +30,12 @@ DeltaCheck::DeltaCheck(BlobState& blob, std::uint64_t newest,
 
 void DeltaCheck::base(const VersionMap& map) {
   const std::uint64_t version = map.version();
+  const bool begins_below = std::any_of(base_of_.begin(), base_of_.end(), [&](const auto& delta) {
+    return delta.second < version && delta.first > version;
+  });
+  // Later maps have deltas below them whose base is not collected.
+  if (begins_below && bases_.empty() && !seen_) kept_ = replayed_ = map;
+  seen_ = true;
   const bool is_base =
       std::any_of(base_of_.begin(), base_of_.end(), [&](const auto& delta) { return delta.second == version; });
   if (!is_base) return;
@@ -57,6 +63,8 @@ void DeltaCheck::next(std::uint64_t version, const Record* record) {
   if (record == nullptr || stands_for_lost(*record)) {
     bases_.clear();
     changes_.clear();
+    kept_.reset();
+    replayed_.reset();
     std::erase_if(base_of_, [&](const auto& delta) {
       const auto [number, base] = delta;
       if (base >= version || number < version) return false;
@@ -68,6 +76,7 @@ void DeltaCheck::next(std::uint64_t version, const Record* record) {
     return;
   }
   for (auto& [base, changes] : changes_) changes.apply(*record);
+  if (replayed_) replayed_->apply(*record);
   const auto delta = base_of_.find(version);
   if (delta == base_of_.end()) return;
   const std::uint64_t base = delta->second;
@@ -81,16 +90,28 @@ void DeltaCheck::next(std::uint64_t version, const Record* record) {
   std::erase_if(changes_, is_done);
 }
 
-void DeltaCheck::compare(std::uint64_t version, std::uint64_t base) {
-  const auto known = bases_.find(base);
-  try {
-    // If versions up to the base were collected, only the checksums tell.
-    MapHead collected = blob_.empty_map().head();
-    collected.version = base;
-    VersionMap found = known != bases_.end() ? known->second : VersionMap(StoredMap::head_only(std::move(collected)));
+bool DeltaCheck::agrees(std::uint64_t version, std::uint64_t base) const {
+  if (const auto known = bases_.find(base); known != bases_.end()) {
+    VersionMap found = known->second;
     found.apply_delta(content(version), name(version));
-    if (known == bases_.end() || found.changes_as(changes_.at(base))) return;
-    report_(version, "it differs from what the records say");
+    return found.changes_as(changes_.at(base));
+  }
+  if (kept_ && base < kept_->version()) {
+    VersionMap found = *kept_;
+    found.apply_delta(content(version), name(version));
+    return found.size_bytes() == replayed_->size_bytes() && found.head().fence_below == replayed_->head().fence_below &&
+           found.changes_since(*replayed_).empty();
+  }
+  // Behind damage only the checksums tell.
+  MapHead unknown = blob_.empty_map().head();
+  unknown.version = base;
+  VersionMap(StoredMap::head_only(std::move(unknown))).apply_delta(content(version), name(version));
+  return true;
+}
+
+void DeltaCheck::compare(std::uint64_t version, std::uint64_t base) {
+  try {
+    if (!agrees(version, base)) report_(version, "it differs from what the records say");
   } catch (const Error& error) {
     if (error.code() == ErrorCode::not_found) return;
     if (error.code() != ErrorCode::corrupt) throw;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ class DeltaCheck {
   DeltaCheck(BlobState& blob, std::uint64_t newest,
              std::function<void(std::uint64_t version, const std::string& why)> report);
 
-  /// The map of a version, before the records behind it.
+  /// The map of a version, before the records behind it. The first one is that at the keep mark.
   void base(const VersionMap& map);
   /// The next record. Without one it cannot be read: deltas that stand for it are not compared.
   void next(std::uint64_t version, const Record* record);
@@ -32,12 +33,17 @@ class DeltaCheck {
 
  private:
   void compare(std::uint64_t version, std::uint64_t base);
+  bool agrees(std::uint64_t version, std::uint64_t base) const;
 
   BlobState& blob_;
   const std::function<void(std::uint64_t, const std::string&)> report_;
   std::map<std::uint64_t, std::uint64_t> base_of_;  ///< version → base, of those not compared yet
   std::map<std::uint64_t, VersionMap> bases_;       ///< by version; nothing changed yet
   std::map<std::uint64_t, VersionMap> changes_;     ///< by the version behind which they begin; from the log
+  // For deltas that begin at a collected version: nobody lays them on anything below the keep mark.
+  std::optional<VersionMap> kept_;      ///< the map at the keep mark
+  std::optional<VersionMap> replayed_;  ///< with the records since then
+  bool seen_ = false;                   ///< whether base() was called
 };
 
 }  // namespace penstock::store

@@ -181,6 +181,34 @@ TEST_P(BlobWithDeltas, OneThatSaysSomethingElseIsFound) {
   expect_sound();
 }
 
+/// Then only the map at the keep mark tells.
+TEST_P(BlobWithDeltas, OneThatSaysSomethingElseIsFoundWhenItsBaseIsCollected) {
+  write_versions(64);
+  const std::string delta = state()->delta_key(64);
+  ASSERT_TRUE(backend_->exists(delta));
+  const std::uint64_t base = base_of(delta);
+  ASSERT_LT(base, 55u);
+  VersionMap other(StoredMap::head_only(state()->map_at(base)->head()));
+  for (std::uint64_t version = base + 1; version <= 64; ++version) {
+    Record record = state()->record(version);
+    if (version == 60) record.parts.clear();
+    if (version == 60) record.kind = RecordKind::write;
+    other.apply(record);
+  }
+  const std::vector<std::byte> sealed = other.encode_delta();
+  store_.gc({.keep_last = 10, .lease = std::chrono::seconds(0)});
+  expect_sound();
+  const ConstBytes piece(sealed);
+  backend_->replace(delta, std::span(&piece, 1));
+  ASSERT_EQ(store_.check().problems.size(), 1u);
+  EXPECT_NE(store_.check().problems[0].find("it differs from what the records say"), std::string::npos);
+  const RepairReport report = store_.repair({.apply = true});
+  ASSERT_EQ(report.actions.size(), 1u);
+  EXPECT_EQ(report.actions[0].object, delta);
+  expect_as(truth_, 55);
+  expect_sound();
+}
+
 TEST_P(BlobWithDeltas, ALostWriteIsInNoDelta) {
   write_versions(50);
   const std::uint64_t lost = 19;
