@@ -98,6 +98,9 @@ struct CheckpointerOptions {
   /// each as one version. Chunks that did not change since the checkpoint before are not written again. Any job that
   /// saves to a run must keep to this form. Empty: the slow tier is a folder with objects for each checkpoint.
   std::string run;
+  /// With `run`: what is written to the slow tier is compressed; see StoreOptions::compress_level. The burst buffer is
+  /// not. Whether a chunk has changed is seen by its content, so the level may change from job to job.
+  int compress_level = 0;
 };
 
 /// An array of a checkpoint, without its elements.

@@ -332,11 +332,17 @@ class Store:
     durable : bool
         Writes return after their data is on the device. False: they return after it is in the page cache, which survives
         the process but not a power loss.
+    compress_level : int
+        Writes store their data compressed by zstd, each chunk of up to 64 KiB alone: 1 (fast) to 22 (small). 0: as it is.
+        Anybody reads both, with libzstd.so.1 on the machine; a Penstock that knows no compression says that it needs a newer
+        one. A write then takes memory for its compressed data.
     """
 
-    def __init__(self, url: str | os.PathLike[str], create: bool = True, durable: bool = True) -> None:
+    def __init__(
+        self, url: str | os.PathLike[str], create: bool = True, durable: bool = True, *, compress_level: int = 0
+    ) -> None:
         place = f"file://{url.absolute()}" if isinstance(url, Path) else os.fspath(url)
-        self._core = _penstock.Store(place, create, durable)
+        self._core = _penstock.Store(place, create, durable, compress_level)
 
     @property
     def url(self) -> str:

@@ -62,7 +62,8 @@ class PyCheckpointer {
   PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t keep_every,
                  std::uint64_t chunk_bytes, std::int64_t undrained_max, std::int64_t staging_buffers,
                  const std::string& run, std::int64_t keep_best, const std::string& best_metric, bool best_is_highest,
-                 double keep_younger_s, double drain_bytes_per_s, bool partner_copies, const Comm* comm) {
+                 double keep_younger_s, double drain_bytes_per_s, bool partner_copies, std::int64_t compress_level,
+                 const Comm* comm) {
     CheckpointerOptions options;
     options.keep_best = static_cast<int>(std::clamp<std::int64_t>(keep_best, -1, 1 << 30));
     options.best_metric = best_metric;
@@ -71,6 +72,7 @@ class PyCheckpointer {
     options.drain_bytes_per_s = drain_bytes_per_s;
     options.partner_copies = partner_copies;
     options.run = run;
+    options.compress_level = static_cast<int>(std::clamp<std::int64_t>(compress_level, -1, 1 << 10));
     options.burst_buffer = burst_buffer;
     options.keep = static_cast<int>(std::clamp<std::int64_t>(keep, -1, 1 << 30));
     options.keep_every = keep_every;
@@ -293,11 +295,11 @@ void bind_checkpoint(nb::module_& module) {
   nb::class_<PyCheckpointer>(module, "Checkpointer")
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
                     std::int64_t, const std::string&, std::int64_t, const std::string&, bool, double, double, bool,
-                    const Comm*>(),
+                    std::int64_t, const Comm*>(),
            nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("keep_every"), nb::arg("chunk_bytes"),
            nb::arg("undrained_max"), nb::arg("staging_buffers"), nb::arg("run"), nb::arg("keep_best"),
            nb::arg("best_metric"), nb::arg("best_is_highest"), nb::arg("keep_younger_s"), nb::arg("drain_bytes_per_s"),
-           nb::arg("partner_copies"), nb::arg("comm").none())
+           nb::arg("partner_copies"), nb::arg("compress_level"), nb::arg("comm").none())
       .def("save", &PyCheckpointer::save,
            nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
                    "numpy.typing.NDArray[typing.Any] | None]], metadata: str, metrics: dict[str, float], /) -> "

@@ -297,10 +297,11 @@ void bind_store(nb::module_& module) {
   nb::class_<Store>(module, "Store")
       .def(
           "__init__",
-          [](Store* self, const std::string& url, bool create, bool durable) {
-            new (self) Store(url, {create, durable});
+          [](Store* self, const std::string& url, bool create, bool durable, int compress_level) {
+            new (self) Store(url, {create, durable, compress_level});
           },
-          nb::arg("url"), nb::arg("create") = true, nb::arg("durable") = true, released())
+          nb::arg("url"), nb::arg("create") = true, nb::arg("durable") = true, nb::arg("compress_level") = 0,
+          released())
       .def_prop_ro("url", &Store::url)
       .def(
           "create",

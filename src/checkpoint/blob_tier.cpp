@@ -24,6 +24,7 @@ constexpr std::uint64_t kSnapshots = 8;
 /// What is left of a data object is written again once it is less than one part in so many. So the newest version needs
 /// at most this many times its size, and at most one chunk is written again for every kSparse - 1 that were replaced.
 constexpr std::uint64_t kSparse = 4;
+constexpr std::uint64_t kCompressedBytes = std::uint64_t{32} << 20;
 constexpr std::chrono::hours kLease{1};
 constexpr std::string_view kRemovedTags = "checkpoints/removed";
 
@@ -78,8 +79,10 @@ std::string who(const BlobHeader& header) {
 
 class BlobTier final : public Tier {
  public:
-  BlobTier(std::shared_ptr<store::Backend> backend, const std::string& run)
-      : backend_(store::durable_backend(backend)), run_(run), state_(BlobState::find(backend_, run)) {}
+  BlobTier(std::shared_ptr<store::Backend> backend, const std::string& run, int compress_level)
+      : backend_(store::durable_backend(backend)), run_(run), compress_level_(compress_level) {
+    find();
+  }
 
   const std::string& url() const override { return backend_->url(); }
   std::string title() const override { return url() + ", run '" + run_ + "'"; }
@@ -179,7 +182,15 @@ class BlobTier final : public Tier {
     try {
       const auto chunks = content.open(changed);
       while (const auto piece = chunks->next()) {
-        regions.push_back({info.place_bytes + piece->first_chunk * content.chunk_bytes, piece->data});
+        const std::uint64_t place_bytes = info.place_bytes + piece->first_chunk * content.chunk_bytes;
+        // What a save holds in memory is one piece. Its compressed data takes memory until it is stored.
+        for (std::uint64_t at = 0; compress_level_ > 0 && at < piece->data.size(); at += kCompressedBytes) {
+          regions.push_back(
+              {place_bytes + at,
+               piece->data.subspan(at, std::min<std::uint64_t>(kCompressedBytes, piece->data.size() - at))});
+          if (at + kCompressedBytes < piece->data.size()) stage();
+        }
+        if (compress_level_ == 0) regions.push_back({place_bytes, piece->data});
         if (!chunks->full()) continue;
         stage();
         chunks->release();
@@ -303,7 +314,10 @@ class BlobTier final : public Tier {
 
   std::shared_ptr<BlobState> find() const {
     const std::lock_guard lock(mutex_);
-    if (!state_) state_ = BlobState::find(backend_, run_);
+    if (!state_) {
+      state_ = BlobState::find(backend_, run_);
+      if (state_) state_->compress(compress_level_);
+    }
     return state_;
   }
 
@@ -519,6 +533,7 @@ class BlobTier final : public Tier {
 
   const std::shared_ptr<store::Backend> backend_;
   const std::string run_;
+  const int compress_level_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<BlobState> state_;
   mutable std::map<Version, Snapshot> snapshots_;
@@ -533,8 +548,8 @@ class BlobTier final : public Tier {
 
 }  // namespace
 
-std::shared_ptr<Tier> blob_tier(std::shared_ptr<store::Backend> backend, const std::string& run) {
-  return std::make_shared<BlobTier>(std::move(backend), run);
+std::shared_ptr<Tier> blob_tier(std::shared_ptr<store::Backend> backend, const std::string& run, int compress_level) {
+  return std::make_shared<BlobTier>(std::move(backend), run, compress_level);
 }
 
 }  // namespace penstock::checkpoint

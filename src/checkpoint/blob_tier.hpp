@@ -9,7 +9,9 @@
 
 namespace penstock::checkpoint {
 
-/// `run` is the name of the blob, which the first save creates. Throws Error(invalid_argument) for an invalid name.
-std::shared_ptr<Tier> blob_tier(std::shared_ptr<store::Backend> backend, const std::string& run);
+/// `run` is the name of the blob, which the first save creates. `compress_level`: see StoreOptions. Throws
+/// Error(invalid_argument) for an invalid name.
+std::shared_ptr<Tier> blob_tier(std::shared_ptr<store::Backend> backend, const std::string& run,
+                                int compress_level = 0);
 
 }  // namespace penstock::checkpoint

@@ -8,6 +8,7 @@
 #include "checkpoint/folder_tier.hpp"
 #include "checkpoint/restore.hpp"
 #include "checkpoint/saver.hpp"
+#include "store/compression.hpp"
 
 namespace penstock {
 
@@ -53,6 +54,11 @@ void check(const CheckpointerOptions& options) {
   if (options.partner_copies && options.burst_buffer.empty()) {
     refuse("partner_copies is given without a burst buffer, of which they are copies; give burst_buffer, too");
   }
+  if (options.compress_level != 0 && options.run.empty()) {
+    refuse("compress_level is " + std::to_string(options.compress_level) +
+           " without a run, whose store compresses; give run, too");
+  }
+  store::check_compress_level(options.compress_level);
   if (options.undrained_max < 1) {
     refuse("undrained_max is " + std::to_string(options.undrained_max) + "; expected at least 1");
   }
@@ -62,7 +68,8 @@ Tiers open_tiers(std::string_view url, const CheckpointerOptions& options) {
   check(options);
   Tiers tiers;
   const auto backend = store::open_backend(url);
-  tiers.slow = options.run.empty() ? checkpoint::folder_tier(backend) : checkpoint::blob_tier(backend, options.run);
+  tiers.slow = options.run.empty() ? checkpoint::folder_tier(backend)
+                                   : checkpoint::blob_tier(backend, options.run, options.compress_level);
   if (!options.burst_buffer.empty()) {
     if (options.burst_buffer == url) {
       throw Error(ErrorCode::invalid_argument,

@@ -86,6 +86,8 @@ class BlobState {
   static std::shared_ptr<BlobState> open(std::shared_ptr<Backend> backend, std::string_view name);
   /// As open; null if no blob has this name.
   static std::shared_ptr<BlobState> find(const std::shared_ptr<Backend>& backend, std::string_view name);
+  /// Later writes of this state compress their data; 0: no more. See StoreOptions::compress_level.
+  void compress(int level) { compress_level_ = level; }
   /// All names that have an entry, including names of removed blobs.
   static std::set<std::string> names(const Backend& backend);
   /// All folders that an entry names, including folders of removed blobs.
@@ -296,6 +298,7 @@ class BlobState {
   std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index at the last look
   std::atomic<std::uint64_t> known_delta_{0};  ///< a version that has a delta
   std::atomic<std::uint64_t> counter_{0};
+  std::atomic<int> compress_level_{0};
   std::mutex mutex_;
   std::shared_ptr<const VersionMap> tip_;      ///< the newest cached map
   std::shared_ptr<const VersionMap> partial_;  ///< the last map that is read in parts

@@ -78,9 +78,12 @@ Part BlobState::stage(std::span<const WriteRegion> regions) {
   std::snprintf(name, sizeof name, "/%020llu-%020llu-%016llx-%llu", static_cast<unsigned long long>(part.base),
                 static_cast<unsigned long long>(now_ns()), static_cast<unsigned long long>(writer()),
                 static_cast<unsigned long long>(counter_.fetch_add(1)));
-  DataObject object = lay_out(key("data") + name, pieces);
-  pieces.push_back(object.tail);
-  backend_->put_unannounced(object.reference.key, pieces);
+  const int level = compress_level_;
+  DataObject object =
+      level == 0 ? lay_out(key("data") + name, pieces) : lay_out_compressed(key("data") + name, pieces, level);
+  std::vector<ConstBytes>& stored = object.stored.empty() ? pieces : object.stored;
+  stored.push_back(object.tail);
+  backend_->put_unannounced(object.reference.key, stored);
   part.object = std::move(object.reference);
   return part;
 }

@@ -30,7 +30,7 @@ void check_object(const Backend& backend, const Source& source, CheckReport& rep
   }
   ++report.objects;
   report.bytes += chunk_bytes;
-  const std::uint64_t expected_bytes = object.data_bytes + tail_bytes(object.chunk_count);
+  const std::uint64_t expected_bytes = object.tail_at() + tail_bytes(object);
   if (const std::uint64_t found_bytes = backend.size_bytes(object.key); found_bytes != expected_bytes) {
     report.problems.push_back(backend.url() + ": object " + object.key + " has " + std::to_string(found_bytes) +
                               " bytes; expected " + std::to_string(expected_bytes));

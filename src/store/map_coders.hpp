@@ -24,6 +24,8 @@ inline constexpr std::uint64_t kMostIdentities = 1 << 20;
 
 /// Forms of a source.
 inline constexpr std::uint8_t kInlinedSource = 0, kNamedSource = 1, kNumberedSource = 2, kZeros = 3;
+/// Added to kNamedSource or kNumberedSource, in formats that know compressed data.
+inline constexpr std::uint8_t kCompressedSource = 4;
 
 /// The parts of a data object's key, "<folder>/data/<base>-<time>-<writer>-<n>".
 struct DataKey {
@@ -188,6 +190,12 @@ class IdentityCoder {
   std::size_t next_ = 0;
 };
 
+/// Whether a map with these sources, of which some may be null, needs a format that knows compressed data.
+inline bool any_compressed(const std::vector<std::shared_ptr<const Source>>& sources) {
+  return std::any_of(sources.begin(), sources.end(),
+                     [](const auto& source) { return source && source->is_object() && source->object().compressed(); });
+}
+
 /// Null stands for zeros.
 inline void write_source(Encoder& encoder, KeyCoder& keys, const std::string& folder, const Source* of) {
   if (of == nullptr) {
@@ -203,13 +211,15 @@ inline void write_source(Encoder& encoder, KeyCoder& keys, const std::string& fo
   }
   const ObjectReference& object = source.object();
   const auto key = DataKey::of(object.key);
+  const std::uint8_t compressed = object.compressed() ? kCompressedSource : 0;
   if (key && key->folder == folder) {
-    encoder.number(kNumberedSource);
+    encoder.number(static_cast<std::uint8_t>(kNumberedSource + compressed));
     keys.write(encoder, *key);
   } else {
-    encoder.number(kNamedSource);
+    encoder.number(static_cast<std::uint8_t>(kNamedSource + compressed));
     encoder.text(object.key);
   }
+  if (object.compressed()) encoder.compact(object.stored_bytes);
   encoder.compact(object.data_bytes);
   encoder.compact(object.chunk_count);
   encoder.sum(object.table_sum);
@@ -222,9 +232,11 @@ inline std::shared_ptr<const Source> read_source(Decoder& decoder, KeyCoder& key
     return std::make_shared<const Source>(std::vector<std::byte>(inlined.begin(), inlined.end()));
   }
   if (form == kZeros) return nullptr;
-  if (form > kNumberedSource) decoder.fail("has a source of unknown form");
+  const auto plain = static_cast<std::uint8_t>(form & ~kCompressedSource);
+  if (plain != kNamedSource && plain != kNumberedSource) decoder.fail("has a source of unknown form");
   ObjectReference object;
-  object.key = form == kNumberedSource ? keys.read(decoder, folder).text() : decoder.text();
+  object.key = plain == kNumberedSource ? keys.read(decoder, folder).text() : decoder.text();
+  if (form != plain) object.stored_bytes = decoder.compact();
   object.data_bytes = decoder.compact();
   object.chunk_count = decoder.compact();
   object.table_sum = decoder.sum();

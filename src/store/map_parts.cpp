@@ -369,7 +369,7 @@ std::vector<std::byte> encode_in_parts(std::uint32_t magic, const MapHead& head,
   source_tree.finish(root);
   fragment_tree.finish(root);
   Encoder object;
-  encode_head(object, magic, kPartsFormat);
+  encode_head(object, magic, any_compressed(sources) ? kCompressedPartsFormat : kPartsFormat);
   object.number(std::uint16_t{0});
   object.number(std::uint64_t{root.bytes().size()});
   object.number(std::uint64_t{blocks.bytes().size()});
@@ -562,7 +562,7 @@ std::shared_ptr<ObjectInParts> open_parts(std::shared_ptr<const Backend> backend
   const std::string name = backend->url() + ": object " + key;
   Decoder preamble(begin, name);
   if (size_bytes < kPreambleBytes + 2 * kSumBytes) preamble.fail("ends at byte " + std::to_string(size_bytes));
-  if (preamble.number<std::uint32_t>() != magic || preamble.number<std::uint16_t>() != kPartsFormat) return nullptr;
+  if (preamble.number<std::uint32_t>() != magic || !is_in_parts(preamble.number<std::uint16_t>())) return nullptr;
   preamble.number<std::uint16_t>();
   const auto root_bytes = preamble.number<std::uint64_t>();
   const std::uint64_t most_bytes = size_bytes - kPreambleBytes - 2 * kSumBytes;

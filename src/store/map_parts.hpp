@@ -23,6 +23,10 @@ namespace penstock::store {
 class VersionMap;
 
 inline constexpr std::uint16_t kPartsFormat = 3;
+/// The same with compressed data. A Penstock that does not know such data thus knows that it needs a newer one.
+inline constexpr std::uint16_t kCompressedPartsFormat = 5;
+
+inline bool is_in_parts(std::uint16_t format) { return format == kPartsFormat || format == kCompressedPartsFormat; }
 
 /// What a map says besides places.
 struct MapHead {

@@ -1,5 +1,7 @@
 #include "store/record.hpp"
 
+#include <algorithm>
+
 #include "penstock/error.hpp"
 #include "store/encoding.hpp"
 
@@ -10,19 +12,24 @@ namespace {
 constexpr std::uint32_t kRecordMagic = 0x52565350;  // "PSVR"
 constexpr std::uint32_t kPartMagic = 0x54505350;    // "PSPT"
 
-void encode_part(Encoder& encoder, const Part& part) {
+/// Of records and parts with compressed data. Those without have kFormat, so older versions of Penstock read them.
+constexpr std::uint16_t kCompressed = 2;
+
+void encode_part(Encoder& encoder, const Part& part, std::uint16_t format) {
   encoder.number(part.base);
   encode_reference(encoder, part.object);
+  if (format == kCompressed) encoder.number(part.object.stored_bytes);
   encoder.number(std::uint64_t{part.inlined.size()});
   encoder.raw(part.inlined);
   encoder.number(std::uint64_t{part.extents.size()});
   encoder.raw(std::as_bytes(std::span(part.extents)));
 }
 
-Part decode_part(Decoder& decoder) {
+Part decode_part(Decoder& decoder, std::uint16_t format) {
   Part part;
   part.base = decoder.number<std::uint64_t>();
   part.object = decode_reference(decoder);
+  if (format == kCompressed) part.object.stored_bytes = decoder.number<std::uint64_t>();
   const ConstBytes inlined = decoder.raw(decoder.count(1));
   part.inlined.assign(inlined.begin(), inlined.end());
   const std::uint64_t extents = decoder.count(sizeof(Extent));
@@ -75,7 +82,10 @@ ObjectReference decode_reference(Decoder& decoder) {
 
 std::vector<std::byte> encode(const Record& record) {
   Encoder encoder;
-  encode_head(encoder, kRecordMagic);
+  const bool compressed =
+      std::any_of(record.parts.begin(), record.parts.end(), [](const Part& part) { return part.object.compressed(); });
+  const std::uint16_t format = compressed ? kCompressed : kFormat;
+  encode_head(encoder, kRecordMagic, format);
   encoder.number(static_cast<std::uint16_t>(record.kind));
   encoder.number(record.blob_id);
   encoder.number(record.time_ns);
@@ -84,13 +94,13 @@ std::vector<std::byte> encode(const Record& record) {
   encoder.number(record.base);
   encoder.number(record.number);
   encoder.number(std::uint64_t{record.parts.size()});
-  for (const Part& part : record.parts) encode_part(encoder, part);
+  for (const Part& part : record.parts) encode_part(encoder, part, format);
   return encoder.seal();
 }
 
 Record decode_record(ConstBytes sealed, const std::string& source) {
   Decoder decoder(unseal(sealed, source), source);
-  decode_head(decoder, kRecordMagic, source);
+  const std::uint16_t format = decode_head(decoder, kRecordMagic, source, kCompressed);
   Record record;
   const auto kind = decoder.number<std::uint16_t>();
   if (kind < 1 || kind > 4) decoder.fail("is of unknown kind " + std::to_string(kind));
@@ -103,22 +113,23 @@ Record decode_record(ConstBytes sealed, const std::string& source) {
   record.number = decoder.number<std::uint64_t>();
   const std::uint64_t parts = decoder.count(60);
   record.parts.reserve(parts);
-  for (std::uint64_t i = 0; i < parts; ++i) record.parts.push_back(decode_part(decoder));
+  for (std::uint64_t i = 0; i < parts; ++i) record.parts.push_back(decode_part(decoder, format));
   decoder.end();
   return record;
 }
 
 std::vector<std::byte> encode(const Part& part) {
   Encoder encoder;
-  encode_head(encoder, kPartMagic);
-  encode_part(encoder, part);
+  const std::uint16_t format = part.object.compressed() ? kCompressed : kFormat;
+  encode_head(encoder, kPartMagic, format);
+  encode_part(encoder, part, format);
   return encoder.seal();
 }
 
 Part decode_part(ConstBytes sealed, const std::string& source) {
   Decoder decoder(unseal(sealed, source), source);
-  decode_head(decoder, kPartMagic, source);
-  Part part = decode_part(decoder);
+  const std::uint16_t format = decode_head(decoder, kPartMagic, source, kCompressed);
+  Part part = decode_part(decoder, format);
   decoder.end();
   return part;
 }

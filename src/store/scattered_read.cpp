@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "penstock/error.hpp"
+#include "store/compression.hpp"
 #include "store/in_parallel.hpp"
 
 namespace penstock::store {
@@ -52,6 +53,12 @@ class ScatteredRead::Buffer {
   std::size_t size_bytes_ = 0;
 };
 
+struct ScatteredRead::Workspace {
+  Buffer whole;
+  Buffer compressed;
+  std::unique_ptr<Decompressor> decompressor;  // once it is needed
+};
+
 void ScatteredRead::add(const Source& source, std::uint64_t offset_bytes, Bytes to) {
   if (to.empty()) return;
   if (offset_bytes > source.size_bytes() || to.size() > source.size_bytes() - offset_bytes) {
@@ -80,8 +87,8 @@ void ScatteredRead::run() {
   plan();
   const std::uint64_t useful = shape_.thread_bytes == 0 ? runs_.size() : total_bytes_ / shape_.thread_bytes;
   const std::size_t threads = std::max<std::size_t>(1, std::min<std::uint64_t>(useful, shape_.in_flight));
-  std::vector<Buffer> buffers(threads);
-  in_parallel(runs_.size(), threads, [&](std::size_t i, std::size_t thread) { execute(runs_[i], buffers[thread]); });
+  std::vector<Workspace> workspaces(threads);
+  in_parallel(runs_.size(), threads, [&](std::size_t i, std::size_t thread) { execute(runs_[i], workspaces[thread]); });
 }
 
 void ScatteredRead::sort() {
@@ -168,13 +175,14 @@ bool ScatteredRead::can_go_straight(const Run& run, std::span<const Part> parts)
   return at == end_of(run.chunks);
 }
 
-void ScatteredRead::execute(const Run& run, Buffer& buffer) const {
+void ScatteredRead::execute(const Run& run, Workspace& workspace) const {
   const Source& source = *run.pieces.front().source;
   const std::string& key = source.object().key;
   const std::uint64_t begin = begin_of(run.chunks);
   const std::vector<Part> parts = parts_of(run);
   auto chunk = run.chunks.begin();
-  if (can_go_straight(run, parts)) {
+  const bool compressed = source.object().compressed();
+  if (!compressed && can_go_straight(run, parts)) {
     std::vector<Bytes> targets;
     targets.reserve(parts.size());
     for (const Part& part : parts) targets.push_back(part.to);
@@ -187,13 +195,40 @@ void ScatteredRead::execute(const Run& run, Buffer& buffer) const {
     }
     return;
   }
-  const Bytes whole = buffer.take(begin, end_of(run.chunks) - begin);
-  backend_.read(key, begin, whole);
+  const Bytes whole = workspace.whole.take(begin, end_of(run.chunks) - begin);
+  if (compressed) {
+    decompress(run, workspace, whole);
+  } else {
+    backend_.read(key, begin, whole);
+  }
   for (; chunk != run.chunks.end(); ++chunk) {
     verify(source, *chunk, whole.subspan(chunk->offset_bytes - begin, chunk->size_bytes));
   }
   for (const Part& part : parts) {
     std::copy_n(whole.data() + (part.offset_bytes - begin), part.to.size(), part.to.data());
+  }
+}
+
+/// Fills `whole` with the chunks of a run.
+void ScatteredRead::decompress(const Run& run, Workspace& workspace, Bytes whole) const {
+  const std::string& key = run.pieces.front().source->object().key;
+  const std::uint64_t begin = run.chunks.front().stored_at;
+  const std::uint64_t end = run.chunks.back().stored_at + run.chunks.back().stored_bytes;
+  const Bytes stored = workspace.compressed.take(begin, end - begin);
+  backend_.read(key, begin, stored);
+  for (const Source::Chunk& chunk : run.chunks) {
+    const ConstBytes from = stored.subspan(chunk.stored_at - begin, chunk.stored_bytes);
+    const Bytes to = whole.subspan(chunk.offset_bytes - begin_of(run.chunks), chunk.size_bytes);
+    if (chunk.stored_bytes == chunk.size_bytes) {
+      std::copy(from.begin(), from.end(), to.begin());
+      continue;
+    }
+    if (!workspace.decompressor) workspace.decompressor = std::make_unique<Decompressor>();
+    if (const std::string problem = workspace.decompressor->decompress(from, to); !problem.empty()) {
+      throw Error(ErrorCode::corrupt, backend_.url() + ": object " + key + " is damaged at offset " +
+                                          std::to_string(chunk.stored_at) + " (" + std::to_string(chunk.stored_bytes) +
+                                          " bytes): it cannot be decompressed: " + problem);
+    }
   }
 }
 

@@ -47,7 +47,10 @@ class ScatteredRead {
   void load_tables();
   void plan();
   void plan(std::span<const Piece> pieces);
-  void execute(const Run& run, Buffer& buffer) const;
+  /// Of one thread.
+  struct Workspace;
+  void execute(const Run& run, Workspace& workspace) const;
+  void decompress(const Run& run, Workspace& workspace, Bytes whole) const;
   static std::vector<Part> parts_of(const Run& run);
   static bool can_go_straight(const Run& run, std::span<const Part> parts);
   void verify(const Source& source, const Source::Chunk& chunk, ConstBytes found) const;

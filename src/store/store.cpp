@@ -8,6 +8,7 @@
 #include "store/backend.hpp"
 #include "store/blob_state.hpp"
 #include "store/collect.hpp"
+#include "store/compression.hpp"
 #include "store/counter.hpp"
 
 namespace penstock {
@@ -36,15 +37,22 @@ void for_each_blob(const std::shared_ptr<store::Backend>& backend, const Action&
 }  // namespace
 
 Store::Store(std::string_view url, const StoreOptions& options)
-    : backend_(store::open_backend(url, {.create = options.create, .durable = options.durable})) {}
+    : compress_level_((store::check_compress_level(options.compress_level), options.compress_level)),
+      backend_(store::open_backend(url, {.create = options.create, .durable = options.durable})) {}
 
 const std::string& Store::url() const { return backend_->url(); }
 
 Blob Store::create(std::string_view name, const BlobOptions& options) {
-  return Blob(store::BlobState::create(backend_, name, options));
+  const auto state = store::BlobState::create(backend_, name, options);
+  state->compress(compress_level_);
+  return Blob(state);
 }
 
-Blob Store::open(std::string_view name) const { return Blob(store::BlobState::open(backend_, name)); }
+Blob Store::open(std::string_view name) const {
+  const auto state = store::BlobState::open(backend_, name);
+  state->compress(compress_level_);
+  return Blob(state);
+}
 
 bool Store::exists(std::string_view name) const { return store::BlobState::find(backend_, name) != nullptr; }
 

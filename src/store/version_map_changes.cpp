@@ -66,7 +66,7 @@ VersionMap VersionMap::adopted(std::uint64_t blob_id,
 void VersionMap::apply_delta(ConstBytes sealed, const std::string& name) {
   const ConstBytes content = unseal(sealed, name);
   Decoder decoder(content, name);
-  if (decode_head(decoder, kDeltaMagic, name, kPartsFormat) != kPartsFormat) decoder.fail("is of another kind");
+  if (!is_in_parts(decode_head(decoder, kDeltaMagic, name, kCompressedPartsFormat))) decoder.fail("is of another kind");
   const WholeMap delta = decode_parts(content, name);
   if (delta.head.blob_id != blob_id_) decoder.fail("belongs to another blob");
   if (delta.head.base > version_ || delta.head.version < version_) decoder.fail("does not follow on this version");

@@ -1,6 +1,7 @@
 // Encodes and decodes maps: indexes, and maps of compacted versions. Format 2 stores differences in as few bytes as
 // they need; format 1, which is still read, has numbers of fixed sizes and full names. A version of 64 KiB takes 40
-// bytes in an index instead of 180. Large maps have format 3, which can be read in parts.
+// bytes in an index instead of 180. Large maps have format 3, which can be read in parts. Maps with compressed data
+// have formats 4 and 5, which are 2 and 3 with more forms of sources.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::uint32_t kCompactMagic = 0x4d435350;  // "PSCM"
 constexpr std::uint16_t kWholeFormat = 2;
+constexpr std::uint16_t kCompressedWholeFormat = 4;
 /// Maps with more fragments are stored in parts. Older versions of Penstock read the others.
 constexpr std::size_t kMostWhole = 4096;
 /// The size of a fragment in format 1: three numbers and the number of its source.
@@ -89,7 +91,10 @@ std::vector<std::byte> VersionMap::encode_whole() const {
   const std::vector<std::uint32_t> used = used_sources();
   std::vector<std::uint32_t> numbers(sources_.size());
   Encoder encoder;
-  encode_head(encoder, compacted_ ? kCompactMagic : kIndexMagic, kWholeFormat);
+  const bool compressed = std::any_of(used.begin(), used.end(), [&](std::uint32_t number) {
+    return sources_[number]->is_object() && sources_[number]->object().compressed();
+  });
+  encode_head(encoder, compacted_ ? kCompactMagic : kIndexMagic, compressed ? kCompressedWholeFormat : kWholeFormat);
   for (const std::uint64_t value : {blob_id_, version_, size_bytes_, fence_below_}) encoder.number(value);
   std::string folder;
   for (const std::uint32_t number : used) {
@@ -116,8 +121,9 @@ VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
   const ConstBytes content = unseal(sealed, name);
   const bool compacted = Decoder(content, name).number<std::uint32_t>() == kCompactMagic;
   Decoder decoder(content, name);
-  const std::uint16_t format = decode_head(decoder, compacted ? kCompactMagic : kIndexMagic, name, kPartsFormat);
-  if (format == kPartsFormat) {
+  const std::uint16_t format =
+      decode_head(decoder, compacted ? kCompactMagic : kIndexMagic, name, kCompressedPartsFormat);
+  if (is_in_parts(format)) {
     WholeMap whole = decode_parts(content, name);
     if (std::ranges::find(whole.sources, nullptr) != whole.sources.end()) {
       decoder.fail("has a source of unknown form");

@@ -55,6 +55,33 @@ def test_a_save_writes_what_has_changed(url):
     assert written_bytes(url)[-1] < 0.001 * len(state)
 
 
+def test_compressed_checkpoints(url, tmp_path):
+    """Through a burst buffer, which is not compressed; restored by a job that does not ask for compression."""
+    state = np.random.default_rng(1).integers(0, 4, 8 * MIB, np.int64)
+    with ps.Checkpointer(url, run="one", burst_buffer=f"file://{tmp_path}/fast", compress_level=3) as ck:
+        ck.save(1, {"a": state}).wait()
+        state[5] = 7
+        ck.save(2, {"a": state}).wait()
+    stored = sum(path.stat().st_size for path in (tmp_path / "store").rglob("data/*"))
+    assert state.nbytes / 100 < stored < state.nbytes / 8
+    with ps.Checkpointer(url, run="one") as ck:
+        assert np.array_equal(ck.restore()[1]["a"], state)
+        assert ck.restore(step=1)[1]["a"][5] != 7
+    assert "no problem" in run_command("checkpoint", "verify", url, "--run", "one")
+    assert "0 problems" in run_command("store", "check", url) or "no problem" in run_command("store", "check", url)
+    with pytest.raises(ps.Error, match="without a run"):
+        ps.Checkpointer(f"file://{tmp_path}/folder", compress_level=3)
+    with pytest.raises(ps.Error, match="a level of zstd, 1 to 22"):
+        ps.Checkpointer(url, run="one", compress_level=40)
+
+
+def test_a_compressed_store_is_smaller_and_reads_alike(url, tmp_path):
+    blob = ps.Store(url, compress_level=1).create("b", size=MIB)
+    blob.write([(0, np.zeros(MIB, np.uint8))])
+    assert ps.Store(url).open("b").read_bytes() == bytes(MIB)
+    assert sum(path.stat().st_size for path in (tmp_path / "store").rglob("data/*")) < MIB // 100
+
+
 def test_the_store_sees_the_checkpoints(url):
     with ps.Checkpointer(url, run="one", keep=2) as ck:
         for step in (1, 2, 3):

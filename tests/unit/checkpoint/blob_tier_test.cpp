@@ -107,6 +107,47 @@ TEST_F(InBlob, OneVersionPerSaveAndOnePerJob) {
   expect_sound();
 }
 
+TEST_F(InBlob, ChunksAreComparedByContentWhateverTheLevel) {
+  // Small integers: they compress.
+  const Layout layout = Layout::whole({1 << 20});
+  std::vector<std::byte> data(1 << 22);
+  Random random(3);
+  for (std::size_t i = 0; i < data.size(); i += 4) data[i] = static_cast<std::byte>(between(random, 0, 9));
+  world.ranks = 1;
+  const auto stored_bytes = [&] {
+    std::uint64_t total_bytes = 0;
+    for (const std::string& key : data_objects()) total_bytes += slow->size_bytes(key);
+    return total_bytes;
+  };
+  std::uint64_t before_bytes = 0;
+  std::uint64_t step = 0;
+  for (const int level : {3, 0, 9, 1}) {
+    world.tiers = [this, level](int) { return Tiers{blob_tier(slow, kRun, level), nullptr}; };
+    run_ranks(world, [&](Rank& rank) {
+      rank.save(++step, {{"v", DType::float32, layout, data}}).wait(Level::drained);
+      rank.saver().finish();
+      EXPECT_EQ(copy_of(rank.restore().arrays.at(0)), data);
+    });
+    if (step == 1) {
+      EXPECT_LT(stored_bytes(), data.size() / 3);
+    } else {
+      EXPECT_LT(stored_bytes() - before_bytes, data.size() / 50) << "level " << level;
+    }
+    before_bytes = stored_bytes();
+  }
+  flip_all();
+  run_ranks(world, [&](Rank& rank) { EXPECT_THROW(rank.restore(), Error); });
+  CheckReport report;
+  store::check_blob(*BlobState::open(slow, kRun), report);
+  EXPECT_FALSE(report.problems.empty());
+  // The next save writes what it finds damaged.
+  run_ranks(world, [&](Rank& rank) {
+    rank.save(++step, {{"v", DType::float32, layout, data}}).wait(Level::drained);
+    rank.saver().finish();
+    EXPECT_EQ(copy_of(rank.restore().arrays.at(0)), data);
+  });
+}
+
 TEST_F(InBlob, AManifestIsReadableText) {
   run_ranks(world, [](Rank& rank) { save(rank, 3, 0, kLength); });
   const Snapshot snapshot = blob().snapshot();

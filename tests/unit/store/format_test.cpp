@@ -1,6 +1,6 @@
 // Stores of earlier versions stay readable. The disabled test at the end wrote tests/data/store-v<n> when format n was
-// new (2: shorter indexes, 3: large indexes in parts). A changed format gets a new number and a new folder, and older
-// formats stay readable.
+// new (2: shorter indexes, 3: large indexes in parts, 4: compressed data). A changed format gets a new number and a new
+// folder, and older formats stay readable.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -164,6 +164,41 @@ TEST(StoreWithDeltas, DISABLED_WriteStore) {
     const WriteRegion region{version * 411, small};
     blob.write(std::span(&region, 1));
   }
+}
+
+/// The content of version `version` of "compressed".
+std::vector<std::byte> compressed_at(std::uint64_t version) {
+  std::vector<std::byte> data(150'000);
+  for (std::uint64_t v = 1; v <= version; ++v) {
+    const auto stretch = pattern(30'000, static_cast<int>(v));
+    std::copy(stretch.begin(), stretch.end(), data.begin() + static_cast<std::ptrdiff_t>(v * 10'000));
+  }
+  return data;
+}
+
+TEST(StoreFormat4, IsReadAndWrittenOn) {
+  const TemporaryDirectory directory;
+  fs::copy(golden("store-v4"), directory.path() + "/store", fs::copy_options::recursive);
+  Store store(directory.url(), {.create = false});
+  const CheckReport report = store.check();
+  EXPECT_TRUE(report.problems.empty()) << report.problems.front();
+  EXPECT_EQ(report.objects, 8U);
+  EXPECT_EQ(store.list().front().first_version, 5u);
+  for (std::uint64_t version = 5; version <= 8; ++version) {
+    EXPECT_EQ(whole(store.open("compressed").snapshot(version)), compressed_at(version)) << version;
+  }
+  EXPECT_EQ(store.open("compressed").write({}), 9u);
+}
+
+TEST(StoreFormat4, DISABLED_WriteStore) {
+  Store store("file://" + golden("store-v4").string(), {.compress_level = 3});
+  Blob blob = store.create("compressed", {.size_bytes = 150'000});
+  for (std::uint64_t version = 1; version <= 8; ++version) {
+    const auto stretch = pattern(30'000, static_cast<int>(version));
+    const WriteRegion region{version * 10'000, stretch};
+    blob.write(std::span(&region, 1));
+  }
+  store.gc({.keep_last = 4});
 }
 
 TEST(StoreFormatOfNow, DISABLED_WriteStore) {

@@ -112,7 +112,7 @@ TEST_P(Scattered, FindsOneWrongBitWhereverItIsAndHoweverItIsRead) {
     // The object has damaged data before the table of the good data.
     std::vector<std::byte> damaged = content;
     damaged[wrong] ^= std::byte{16};
-    std::vector<std::byte> tail(tail_bytes(reference.chunk_count));
+    std::vector<std::byte> tail(tail_bytes(reference));
     backend_->read(reference.key, content.size(), tail);
     const std::string key = "data/wrong-" + std::to_string(wrong);
     const std::vector<ConstBytes> pieces = {damaged, tail};

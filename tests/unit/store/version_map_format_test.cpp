@@ -143,7 +143,7 @@ TEST(VersionMapFormat, FindsThatSomethingIsWrong) {
     }
   }
   std::vector<std::byte> newer = content;
-  newer[4] = std::byte{4};
+  newer[4] = std::byte{6};
   Encoder encoder;
   encoder.raw(newer);
   const std::vector<std::byte> again = encoder.seal();
