@@ -137,7 +137,7 @@ void Saver::begin(Job& job, const std::string& what) {
     job.end_bytes = aligned_place(job.end_bytes + begins[r].data_bytes + table_bytes);
   }
   if (generation_ == 0) take_over(seen_generation, what);
-  await_resumed(job);
+  wait_for_resumed(job);
   job.assign(Version{job.step, generation_, job.sequence});
 }
 
@@ -170,7 +170,7 @@ void Saver::take_over(std::uint64_t seen_generation, const std::string& what) {
 }
 
 /// What dead jobs have left counts in `undrained_max`, too.
-void Saver::await_resumed(const Job& job) const {
+void Saver::wait_for_resumed(const Job& job) const {
   const std::vector<std::shared_ptr<Job>> before = resumed();
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (i + static_cast<std::size_t>(options_.undrained_max) <= before.size() + job.sequence) {

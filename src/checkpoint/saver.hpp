@@ -79,7 +79,7 @@ class Saver {
   void begin(Job& job, const std::string& what);
   std::uint64_t seen_generation() const;
   void take_over(std::uint64_t seen_generation, const std::string& what);
-  void await_resumed(const Job& job) const;
+  void wait_for_resumed(const Job& job) const;
   void write_first_tier(Job& job, const std::string& what);
   // Run on the drainer thread.
   void drain(Job& job);
