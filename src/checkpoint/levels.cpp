@@ -85,6 +85,15 @@ void Saver::write(const std::shared_ptr<Job>& job) {
 /// Agrees that all ranks save the same arrays, and on the version. Nothing is written before.
 void Saver::begin(Job& job, const std::string& what) {
   Peers& peers = *channels_.writer;
+  if (options_.staging_buffers == 0 && agreed_buffers_ == 0) {
+    // A rank that cannot save knows no number.
+    int least = 0;
+    for (const int fit : agree(peers, what, [&] { return job.buffers_fit; })) {
+      if (fit > 0 && (least == 0 || fit < least)) least = fit;
+    }
+    agreed_buffers_ = least;
+  }
+  job.begin();
   const std::vector<std::shared_ptr<Job>> all = jobs();
   for (const auto& earlier : all) {
     // Limits the space in the burst buffer, and the number of checkpoints that a crash of its node can lose.
@@ -128,7 +137,7 @@ void Saver::begin(Job& job, const std::string& what) {
     job.end_bytes = aligned_place(job.end_bytes + begins[r].data_bytes + table_bytes);
   }
   if (generation_ == 0) take_over(seen_generation, what);
-  await_resumed(job);
+  wait_for_resumed(job);
   job.assign(Version{job.step, generation_, job.sequence});
 }
 
@@ -161,7 +170,7 @@ void Saver::take_over(std::uint64_t seen_generation, const std::string& what) {
 }
 
 /// What dead jobs have left counts in `undrained_max`, too.
-void Saver::await_resumed(const Job& job) const {
+void Saver::wait_for_resumed(const Job& job) const {
   const std::vector<std::shared_ptr<Job>> before = resumed();
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (i + static_cast<std::size_t>(options_.undrained_max) <= before.size() + job.sequence) {
