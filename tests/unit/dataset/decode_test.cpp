@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -67,6 +68,50 @@ TEST(Jpeg, EveryKindIsDecodedToRgb) {
           EXPECT_EQ(form, (SampleForm{DType::uint8, {67, 101, 3}}));
           expect_image(image, decode(file, {"jpeg", {20, 30, 3}, DType::uint8, 0}), 20, 30);
         }
+}
+
+// Noise and a high quality make long codes and values, and blocks that end with their last coefficient.
+TEST(Jpeg, PixelsAreThoseOfLibjpeg) {
+  DecoderSet decoders;
+  for (int components : {1, 3})
+    for (int quality : {3, 40, 85, 100})
+      for (int noise : {0, 30, 170})
+        for (bool subsampled : {false, true})
+          for (bool optimized : {false, true})
+            for (int restart_rows : {0, 1}) {
+              const ImageOptions image{173,        91,           components, quality, false,
+                                       subsampled, restart_rows, 0,          noise,   optimized};
+              SCOPED_TRACE(testing::Message() << components << " components, quality " << quality << ", noise " << noise
+                                              << subsampled << optimized << restart_rows);
+              const auto file = make_jpeg(image, 40);
+              std::vector<std::byte> found;
+              Destination destination(found);
+              decoders.decode(file, {}, {}, destination);
+              ASSERT_EQ(found, test::decoded_by_libjpeg(file));
+            }
+}
+
+// A marker that is not the next restart, an end before the last block, and a code that the tables do not have.
+TEST(Jpeg, DamageInTheHuffmanCodesIsFound) {
+  const auto marker = [](const std::vector<std::byte>& file, std::byte code) {
+    const std::array<std::byte, 2> wanted{std::byte{0xff}, code};
+    return std::ranges::search(file, wanted).begin() - file.begin();
+  };
+  auto file = make_jpeg({173, 91, 3, 90, false, true, 1, 0, 100});
+  file[static_cast<std::size_t>(marker(file, std::byte{0xd1})) + 1] = std::byte{0xd3};
+  EXPECT_NE(refusal(file), "");
+  file = make_jpeg({173, 91, 3, 90, false, true, 1, 0, 100});
+  file[static_cast<std::size_t>(marker(file, std::byte{0xd1})) + 1] = std::byte{0xd9};
+  EXPECT_NE(refusal(file), "");
+  file = make_jpeg({173, 91, 3, 90, false, true, 0, 0, 100});
+  file.insert(file.begin() + static_cast<std::ptrdiff_t>(file.size() / 2), {std::byte{0xff}, std::byte{0xd9}});
+  EXPECT_NE(refusal(file), "");
+  file = make_jpeg({173, 91, 3, 90, false, true, 0, 0, 100});
+  for (std::size_t i = file.size() / 2; i < file.size() / 2 + 16; i += 2) {
+    file[i] = std::byte{0xff};
+    file[i + 1] = std::byte{0};
+  }
+  EXPECT_NE(refusal(file), "");
 }
 
 TEST(Jpeg, EverySizeIsReached) {
@@ -164,6 +209,7 @@ TEST(Jpeg, RandomDamageIsSurvived) {
   for (int components : {1, 3, 4})
     for (bool progressive : {false, true})
       files.push_back(make_jpeg({120, 90, components, 80, progressive, true, progressive ? 0 : 1}));
+  for (bool optimized : {false, true}) files.push_back(make_jpeg({90, 70, 3, 97, false, true, 0, 0, 120, optimized}));
   expect_damage_is_survived(files);
 }
 
