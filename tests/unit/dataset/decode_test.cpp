@@ -301,6 +301,43 @@ TEST(Decoder, OptionsAreChecked) {
   EXPECT_NO_THROW(check({"none", {3}, DType::int32, 2}));
 }
 
+template <class Out>
+void expect_the_portable_values(Resizer::Size from_size, Resizer::Box box, Resizer::Size to_size) {
+  SCOPED_TRACE(testing::Message() << from_size.width << " x " << from_size.height << " to " << to_size.width << " x "
+                                  << to_size.height << ", elements of " << sizeof(Out) << " bytes");
+  std::mt19937 random(5);
+  std::vector<std::uint8_t> from(static_cast<std::size_t>(from_size.height * from_size.width * 3));
+  for (auto& value : from) value = static_cast<std::uint8_t>(random());
+  const std::ptrdiff_t height = to_size.height, width = to_size.width;
+  for (const Resizer::Strides& strides :
+       {Resizer::Strides::interleaved(to_size), Resizer::Strides{width, 1, height * width, 0},
+        Resizer::Strides{3 * width, -3, 1, 3 * (width - 1)}}) {
+    // What lies behind the result stays as it is.
+    std::vector<Out> with(static_cast<std::size_t>(3 * height * width) + 64), portable(with);
+    Resizer().run(from.data(), from_size, box, with.data(), to_size, strides, {});
+    Resizer(true).run(from.data(), from_size, box, portable.data(), to_size, strides, {});
+    EXPECT_EQ(std::memcmp(with.data(), portable.data(), with.size() * sizeof(Out)), 0);
+  }
+}
+
+TEST(Resize, VectorCodeGivesThePortableValues) {
+  for (auto [from_height, from_width, to_height, to_width] : {std::array{1, 1, 5, 3},
+                                                              {5, 7, 5, 7},
+                                                              {37, 50, 22, 23},
+                                                              {61, 47, 9, 8},
+                                                              {200, 300, 224, 224},
+                                                              {90, 70, 12, 9},
+                                                              {170, 16, 10, 33}}) {
+    const Resizer::Size from{from_height, from_width}, to{to_height, to_width};
+    const Resizer::Box inner{0.3 * from_height, 0.25 * from_width, 0.55 * from_height, 0.6 * from_width};
+    for (const Resizer::Box& box : {Resizer::Box::of(from), inner}) {
+      expect_the_portable_values<std::uint8_t>(from, box, to);
+      expect_the_portable_values<Float16>(from, box, to);
+      expect_the_portable_values<float>(from, box, to);
+    }
+  }
+}
+
 // Compares with the definition, evaluated pixel by pixel in double precision.
 TEST(Resize, MatchesTheTriangleFilter) {
   std::mt19937 random(2);
