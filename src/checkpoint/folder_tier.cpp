@@ -42,6 +42,10 @@ class FolderTier final : public Tier {
     backend_->read(data_key(version, rank), offset_bytes, to);
   }
 
+  std::uint64_t request_bytes() const override {
+    return std::min<std::uint64_t>(kMostRequestBytes, backend_->read_shape().piece_bytes);
+  }
+
   std::uint64_t take_generation(std::uint64_t seen) override {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
