@@ -54,6 +54,9 @@ class PENSTOCK_API CheckpointHandle {
   void wait(CheckpointLevel level);
   /// Seconds that save() blocked its caller.
   double stall_s() const;
+  /// Seconds of stall_s() in which it waited for earlier checkpoints to be durable in the first tier, because the
+  /// budget of staging memory was used up or `staging_buffers` saves were under way.
+  double waited_s() const;
 
   CheckpointHandle(std::shared_ptr<checkpoint::Relay> relay, std::shared_ptr<checkpoint::Job> job);
 
@@ -79,9 +82,15 @@ struct CheckpointerOptions {
   /// the saves, which the manifests hold; a wrong clock never removes what another option keeps. 0: none.
   double keep_younger_s = 0;
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;  ///< unit of checksums and of reads, a multiple of 64
-  /// How many saves may be copied but not yet complete in the first tier: each takes memory for this rank's arrays.
-  /// With 1, a save waits for the previous one; with 2, for the one before that, and so on. Equal on all ranks.
-  int staging_buffers = 1;
+  /// How much memory saves may take on this rank for what is copied, but not yet complete in the first tier. While it
+  /// lasts, a save does not wait until an earlier one is durable. A save of more than that fails. 0: twice this rank's
+  /// arrays if half of the memory that is free on the node, or below the limit of its control group, divided over the
+  /// ranks there, holds as much as they take; else as much as they take.
+  std::uint64_t staging_bytes = 0;
+  /// How many saves may be copied but not yet complete in the first tier. With 1, a save waits for the previous one;
+  /// with 2, for the one before that, and so on. The more, the later a save throws the failure of an earlier one. Equal
+  /// on all ranks. 0: as many as the staging memory of every rank holds when the first save begins, at most 8.
+  int staging_buffers = 0;
   int undrained_max = 4;  ///< if this many checkpoints wait to be drained, the next save waits for the oldest
   /// With a burst buffer: how fast all ranks together drain it, each an equal share, so that others may use the slow
   /// tier and the network. Saves that come faster wait as `undrained_max` says. It holds for finish(), too. 0: no
@@ -154,9 +163,9 @@ class PENSTOCK_API Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  /// Copies the arrays and returns; everything else runs in the background. First waits until fewer than
-  /// `staging_buffers` earlier checkpoints are incomplete in the first tier. An existing step is replaced once the new
-  /// one is drained. A step below earlier ones supersedes them: the run has gone back. They stay until a drained
+  /// Copies the arrays and returns; everything else runs in the background. First waits until there is room in the
+  /// staging memory: see CheckpointerOptions::staging_bytes and staging_buffers. An existing step is replaced once the
+  /// new one is drained. A step below earlier ones supersedes them: the run has gone back. They stay until a drained
   /// checkpoint reaches their steps, and with keep = 0 for ever. `metadata` is any text; rank 0's is saved, and its
   /// `metrics`. Collective. Throws the Error of an invalid argument, or of an earlier failed checkpoint that no wait()
   /// has thrown; then no rank saves this step. Ranks on which save() did not throw get the error from wait().
@@ -188,8 +197,8 @@ class PENSTOCK_API Checkpointer {
   /// The step of the newest complete checkpoint that this rank can see, which restore() tries first. Local.
   std::optional<std::uint64_t> latest() const;
 
-  /// Allocates and touches so many of the staging buffers that no save holds, for saves of `local_bytes` on this rank:
-  /// the first save into such a buffer is then no slower. Local.
+  /// Allocates and touches so many staging buffers that no save holds, as far as the staging memory allows, for saves
+  /// of `local_bytes` on this rank: the first save into such a buffer is then no slower. Local.
   void reserve(std::uint64_t local_bytes, int buffers = 1);
 
   /// The flags that at least one rank has set: for decisions, such as when to save, that all ranks must make alike.

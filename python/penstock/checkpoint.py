@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from penstock import _penstock
+from penstock.checkpoint_random import RngState
 from penstock.checkpoint_schedule import Schedule
 from penstock.checkpoint_tree import (
     ArrayInfo,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.checkpoint_tree import Saved
     from penstock.comm import Comm
 
-__all__ = ["ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"]
+__all__ = ["ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "RngState", "register_node"]
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 _numbers = itertools.count()
@@ -82,6 +83,11 @@ class CheckpointHandle:
         Without a burst buffer, "fast" and "drained" are reached together.
         """
         return self._native.level
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds of :attr:`stall_s` in which ``save`` waited for earlier checkpoints, since the staging memory was used up."""
+        return self._native.waited_s
 
     @property
     def failed(self) -> bool:
@@ -144,10 +150,16 @@ class Checkpointer:
         partner there, and "fast" means with its copies. So a checkpoint outlives the loss of a node before it is drained:
         a job on the other nodes, and a new one in the place of the lost node, restores it. No node may have more than half of
         the ranks.
-    staging_buffers : int
-        How many saves may be copied but not yet complete in the first tier. With 1, a save waits for the previous one. With 2
-        it waits for the one before, takes twice the memory if saves follow each other closely, and learns of a failure one
-        save later. Equal on all ranks.
+    staging_bytes : int, optional
+        How much memory saves may take on this rank for what is copied, but not yet complete in the first tier. While it
+        lasts, a save does not wait until the one before is durable; then it does (:attr:`CheckpointHandle.waited_s`). A save
+        of more than that is an error. Default: twice this rank's arrays, if half of the memory that is free on the node, or
+        below the limit of its control group, divided over the ranks there, holds as much as they take; else as much as they
+        take. The second half is taken only by saves that follow each other closely.
+    staging_buffers : int, optional
+        How many saves may be copied but not yet complete in the first tier. With 1, a save waits for the previous one, with 2
+        for the one before that. The more, the later a save raises the failure of an earlier one. Equal on all ranks. Default:
+        as many as the staging memory of every rank holds when the first save begins, at most 8.
     run : str, optional
         The slow tier is the store at ``url``, and this is the name of the blob there that holds all checkpoints of the run.
         Each save is one version of it, with a tag such as ``step-300.1-4``. A chunk that has not changed since the
@@ -180,7 +192,8 @@ class Checkpointer:
         undrained_max: int = 4,
         drain_bytes_per_s: float | None = None,
         partner_copies: bool = False,
-        staging_buffers: int = 1,
+        staging_bytes: int | None = None,
+        staging_buffers: int | None = None,
         run: str | None = None,
         save_on_signal: Iterable[int] = (),
         mtbf_s: float | None = None,
@@ -209,6 +222,10 @@ class Checkpointer:
             raise Error(f"drain_bytes_per_s is {drain_bytes_per_s}; expected bytes per second above 0, or None")
         if chunk_bytes < 0:
             raise Error(f"chunk_bytes is {chunk_bytes}; expected a multiple of 64 above 0")
+        if staging_bytes is not None and staging_bytes < 1:
+            raise Error(f"staging_bytes is {staging_bytes}; expected a number of bytes from 1 on, or None")
+        if staging_buffers is not None and staging_buffers < 1:
+            raise Error(f"staging_buffers is {staging_buffers}; expected a number of saves from 1 on, or None")
         if run == "":
             raise Error("run is ''; expected the name of a blob, or None")
         self._where = (url if run is None else f"{url}, run '{run}'") + (
@@ -225,7 +242,8 @@ class Checkpointer:
             keep_every or 0,
             chunk_bytes,
             undrained_max,
-            staging_buffers,
+            staging_bytes or 0,
+            staging_buffers or 0,
             run or "",
             keep_best[1] if keep_best else 0,
             keep_best[0] if keep_best else "",
@@ -280,8 +298,8 @@ class Checkpointer:
     ) -> CheckpointHandle:
         """Save a tree of arrays, and optionally the position of a data loader. Returns once everything is copied.
 
-        The caller may then change its arrays. The call first waits until fewer than ``staging_buffers`` earlier checkpoints
-        are incomplete in the first tier.
+        The caller may then change its arrays. The call first waits until there is room in the staging memory: see
+        ``staging_bytes`` and ``staging_buffers``.
 
         Parameters
         ----------
@@ -295,8 +313,11 @@ class Checkpointer:
             field with ``metadata={"pytree_node": False}`` that cannot be saved is left out. Leaves:
 
             - :class:`penstock.DistArray`: every rank passes its part;
-            - arrays (NumPy, DLPack), equal on all ranks: each rank saves a share of each, or of their number if they are
-              small;
+            - DTensors of PyTorch, such as FSDP2's state_dicts have, and JAX arrays with any sharding: every rank saves what it
+              has, and one rank saves what several have. The ranks are those of the Checkpointer, in the same order;
+            - arrays and tensors (NumPy, PyTorch, JAX, DLPack), equal on all ranks: each rank saves a share of each, or of their
+              number if they are small;
+            - :class:`penstock.RngState`: each rank's generators of random numbers;
             - numbers, strings, bytes, booleans and None: rank 0's is saved.
         dataset : optional
             An object with ``state_dict()`` and ``load_state_dict()``, such as a :class:`penstock.Dataset`; or a state, such as
@@ -391,7 +412,8 @@ class Checkpointer:
             A tree such as the program saves. Its containers give the types of the result, so no class need be looked up; a
             saved tuple can become a named tuple, a dictionary a dataclass. Its arrays, or anything with ``shape`` and
             ``dtype``, must agree with the saved ones in shape and element type. A :class:`penstock.DistArray` or
-            :class:`penstock.Layout` gives a new layout. It is not changed. The error for a tree that differs names all
+            :class:`penstock.Layout` gives a new layout, and a DTensor or JAX array a sharding. Tensors of PyTorch and JAX arrays
+            come back as such, on the same devices. It is not changed. The error for a tree that differs names all
             differences.
         only : str or iterable of str, optional
             Shell patterns for names of leaves, such as ``"params/*"`` (``*`` matches "/", too). Nothing else is read. The
@@ -510,7 +532,8 @@ class Checkpointer:
     def reserve(self, local_nbytes: int, buffers: int = 1) -> None:
         """Allocate and touch memory for saves of ``local_nbytes`` on this rank, so that the first save is no slower. Local.
 
-        ``buffers``, at most ``staging_buffers``: with 2, a save that follows while the first is being written is no slower either.
+        ``buffers``, at most ``staging_buffers``: with 2, a save that follows while the first is being written is no slower
+        either. Only as much is allocated as ``staging_bytes`` allows.
         """
         self._native.reserve(local_nbytes, buffers)
 

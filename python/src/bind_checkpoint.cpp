@@ -60,9 +60,10 @@ nb::list arrays_of(const CheckpointInfo& info) {
 class PyCheckpointer {
  public:
   PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t keep_every,
-                 std::uint64_t chunk_bytes, std::int64_t undrained_max, std::int64_t staging_buffers,
-                 const std::string& run, std::int64_t keep_best, const std::string& best_metric, bool best_is_highest,
-                 double keep_younger_s, double drain_bytes_per_s, bool partner_copies, const Comm* comm) {
+                 std::uint64_t chunk_bytes, std::int64_t undrained_max, std::uint64_t staging_bytes,
+                 std::int64_t staging_buffers, const std::string& run, std::int64_t keep_best,
+                 const std::string& best_metric, bool best_is_highest, double keep_younger_s, double drain_bytes_per_s,
+                 bool partner_copies, const Comm* comm) {
     CheckpointerOptions options;
     options.keep_best = static_cast<int>(std::clamp<std::int64_t>(keep_best, -1, 1 << 30));
     options.best_metric = best_metric;
@@ -76,6 +77,7 @@ class PyCheckpointer {
     options.keep_every = keep_every;
     options.chunk_bytes = chunk_bytes;
     options.undrained_max = static_cast<int>(std::clamp<std::int64_t>(undrained_max, -1, 1 << 30));
+    options.staging_bytes = staging_bytes;
     options.staging_buffers = static_cast<int>(std::clamp<std::int64_t>(staging_buffers, -1, 1 << 10));
     const nb::gil_scoped_release released;
     checkpointer_ = std::make_unique<Checkpointer>(url, options, comm ? std::optional(*comm) : std::nullopt);
@@ -283,6 +285,7 @@ void bind_checkpoint(nb::module_& module) {
       .def_prop_ro("level", [](const CheckpointHandle& handle) { return python::name_of(handle.level()); })
       .def_prop_ro("failed", &CheckpointHandle::failed)
       .def_prop_ro("stall_s", &CheckpointHandle::stall_s)
+      .def_prop_ro("waited_s", &CheckpointHandle::waited_s)
       .def("wait", [](CheckpointHandle& handle, const std::string& level) {
         const CheckpointLevel wanted = python::level_from_name(level);
         const nb::gil_scoped_release released;
@@ -291,12 +294,12 @@ void bind_checkpoint(nb::module_& module) {
 
   nb::class_<PyCheckpointer>(module, "Checkpointer")
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
-                    std::int64_t, const std::string&, std::int64_t, const std::string&, bool, double, double, bool,
-                    const Comm*>(),
+                    std::uint64_t, std::int64_t, const std::string&, std::int64_t, const std::string&, bool, double,
+                    double, bool, const Comm*>(),
            nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("keep_every"), nb::arg("chunk_bytes"),
-           nb::arg("undrained_max"), nb::arg("staging_buffers"), nb::arg("run"), nb::arg("keep_best"),
-           nb::arg("best_metric"), nb::arg("best_is_highest"), nb::arg("keep_younger_s"), nb::arg("drain_bytes_per_s"),
-           nb::arg("partner_copies"), nb::arg("comm").none())
+           nb::arg("undrained_max"), nb::arg("staging_bytes"), nb::arg("staging_buffers"), nb::arg("run"),
+           nb::arg("keep_best"), nb::arg("best_metric"), nb::arg("best_is_highest"), nb::arg("keep_younger_s"),
+           nb::arg("drain_bytes_per_s"), nb::arg("partner_copies"), nb::arg("comm").none())
       .def("save", &PyCheckpointer::save,
            nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
                    "numpy.typing.NDArray[typing.Any] | None]], metadata: str, metrics: dict[str, float], /) -> "

@@ -40,8 +40,8 @@ void check(const CheckpointerOptions& options) {
   if (options.chunk_bytes == 0 || options.chunk_bytes % checkpoint::kArrayAlignment != 0) {
     refuse("chunk_bytes is " + std::to_string(options.chunk_bytes) + "; expected a multiple of 64 above 0");
   }
-  if (options.staging_buffers < 1) {
-    refuse("staging_buffers is " + std::to_string(options.staging_buffers) + "; expected at least 1");
+  if (options.staging_buffers < 0) {
+    refuse("staging_buffers is " + std::to_string(options.staging_buffers) + "; expected at least 1, or 0 (automatic)");
   }
   if (!(options.drain_bytes_per_s >= 0 && std::isfinite(options.drain_bytes_per_s))) {
     refuse("drain_bytes_per_s is " + std::to_string(options.drain_bytes_per_s) + "; expected 0 (no limit) or more");

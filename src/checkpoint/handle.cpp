@@ -10,6 +10,7 @@ std::uint64_t CheckpointHandle::step() const { return job_->step; }
 CheckpointLevel CheckpointHandle::level() const { return job_->level(); }
 bool CheckpointHandle::failed() const { return job_->failed(); }
 double CheckpointHandle::stall_s() const { return job_->stall_s; }
+double CheckpointHandle::waited_s() const { return job_->waited_s; }
 
 void CheckpointHandle::wait(CheckpointLevel level) {
   checkpoint::wait_until_settled(*job_, level, relay_.get());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/staging.hpp"
 #include "penstock/checkpoint.hpp"
 #include "penstock/error.hpp"
 
@@ -28,9 +29,11 @@ class Job {
   CheckpointMetrics metrics;
   std::uint64_t saved_at_us = 0;
   ConstBytes staged;
-  int buffer = 0;                ///< the staging buffer that holds it until it has settled in the first tier
-  std::optional<Error> refused;  ///< why this rank cannot save; its arguments are invalid, for example
+  const Staging* buffer = nullptr;  ///< holds it until it has settled in the first tier
+  int buffers_fit = 0;              ///< how many saves like this one the budget of staging holds; 0: unknown
+  std::optional<Error> refused;     ///< why this rank cannot save; its arguments are invalid, for example
   double stall_s = 0;
+  double waited_s = 0;  ///< for earlier checkpoints, part of stall_s
 
   // Used by the writer thread, then by the drainer thread.
   ObjectInfo own;
@@ -47,6 +50,10 @@ class Job {
   }
   void fail(const Error& error) {
     update([&] { error_ = error; });
+  }
+  /// Marks that all ranks have begun this save.
+  void begin() {
+    update([&] { begun_ = true; });
   }
   /// Marks that no thread will use this job any more.
   void close() {
@@ -66,6 +73,10 @@ class Job {
   bool failed() const {
     return locked([&] { return error_.has_value(); });
   }
+  /// Whether all ranks have begun it, or it has failed.
+  bool begun() const {
+    return locked([&] { return begun_ || error_.has_value(); });
+  }
   bool closed() const {
     return locked([&] { return closed_; });
   }
@@ -80,6 +91,10 @@ class Job {
   void wait_until_settled(CheckpointLevel level) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return level_ >= level || error_.has_value(); });
+  }
+  void wait_until_begun() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return begun_ || error_.has_value(); });
   }
   void wait_until_closed() {
     std::unique_lock lock(mutex_);
@@ -125,6 +140,7 @@ class Job {
   CheckpointLevel level_ = CheckpointLevel::staged;
   std::optional<Error> error_;
   bool delivered_ = false;
+  bool begun_ = false;
   bool closed_ = false;
 };
 

@@ -85,6 +85,15 @@ void Saver::write(const std::shared_ptr<Job>& job) {
 /// Agrees that all ranks save the same arrays, and on the version. Nothing is written before.
 void Saver::begin(Job& job, const std::string& what) {
   Peers& peers = *channels_.writer;
+  if (options_.staging_buffers == 0 && agreed_buffers_ == 0) {
+    // A rank that cannot save knows no number.
+    int least = 0;
+    for (const int fit : agree(peers, what, [&] { return job.buffers_fit; })) {
+      if (fit > 0 && (least == 0 || fit < least)) least = fit;
+    }
+    agreed_buffers_ = least;
+  }
+  job.begin();
   const std::vector<std::shared_ptr<Job>> all = jobs();
   for (const auto& earlier : all) {
     // Limits the space in the burst buffer, and the number of checkpoints that a crash of its node can lose.

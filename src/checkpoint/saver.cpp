@@ -29,11 +29,13 @@ Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options,
       copy_threads_(copy_threads(channels_.ranks_here)),
       partners_(options.partner_copies ? std::optional(partners_of(channels_.node_of_rank, channels_.writer->rank()))
                                        : std::nullopt),
-      staging_(static_cast<std::size_t>(options.staging_buffers)),
+      staging_({options.staging_bytes, options.staging_buffers, channels_.ranks_here, tuning.free_memory_bytes}),
+      on_backpressure_(tuning.on_backpressure),
       drain_{{},
              RateLimit(options.drain_bytes_per_s / channels_.writer->size(), tuning.clock),
              [this] { copying_.give_way(); },
-             tuning.piece_bytes} {}
+             tuning.piece_bytes},
+      most_staged_(options.staging_buffers) {}
 
 Saver::~Saver() {
   try {
@@ -48,31 +50,35 @@ std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<Checkpoin
                                  std::string_view metadata, const CheckpointMetrics& metrics,
                                  const std::optional<Error>& wrong) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::shared_ptr<Job> settled = settle_earlier();
   auto job = std::make_shared<Job>();
   job->step = step;
   job->saved_at_us = static_cast<std::uint64_t>(std::max<std::int64_t>(
       1, std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
              .count()));
+  std::vector<std::uint64_t> offsets;
+  const std::optional<Error> invalid = attempt(name_of(*job), channels_.writer->rank(), [&] {
+    if (wrong) throw *wrong;
+    check(arrays);
+    for (const CheckpointArray& array : arrays) job->arrays.push_back({array.name, array.dtype, array.layout});
+    job->metadata = metadata;
+    for (const auto& [metric, value] : metrics) {
+      if (!std::isfinite(value)) {
+        throw Error(ErrorCode::invalid_argument, "the metric '" + metric + "' is not finite; leave it out");
+      }
+    }
+    job->metrics = metrics;
+    offsets = object_offsets(job->arrays, channels_.writer->rank());
+    staging_.check(offsets.back());
+  });
+  const std::shared_ptr<Job> settled = wait_for_earlier(*job, invalid ? std::nullopt : std::optional(offsets.back()));
   std::optional<Error> failure;
   if (settled) failure = undelivered(*settled);
   if (failure) {
     job->refused = Error(ErrorCode::peer_failed, "save() delivered the error of an earlier checkpoint instead",
                          channels_.writer->rank());
   } else {
-    failure = attempt(name_of(*job), channels_.writer->rank(), [&] {
-      if (wrong) throw *wrong;
-      check(arrays);
-      for (const CheckpointArray& array : arrays) job->arrays.push_back({array.name, array.dtype, array.layout});
-      job->metadata = metadata;
-      for (const auto& [metric, value] : metrics) {
-        if (!std::isfinite(value)) {
-          throw Error(ErrorCode::invalid_argument, "the metric '" + metric + "' is not finite; leave it out");
-        }
-      }
-      job->metrics = metrics;
-      stage(*job, arrays);
-    });
+    failure =
+        invalid ? invalid : attempt(name_of(*job), channels_.writer->rank(), [&] { stage(*job, arrays, offsets); });
     job->refused = failure;
   }
   if (failure) job->count_as_delivered();
@@ -83,30 +89,65 @@ std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<Checkpoin
   return job;
 }
 
-/// Waits until a staging buffer is free, that is, until the save as many calls ago as there are buffers has settled in
-/// the first tier. Returns that save, if there is one. Its outcome is equal on all ranks, so all of them throw it from
-/// the same call; that of later saves may be known on some ranks only.
-std::shared_ptr<Job> Saver::settle_earlier() {
+std::shared_ptr<Job> Saver::with_sequence(std::uint64_t sequence) const {
   for (const std::shared_ptr<Job>& job : jobs()) {
-    if (job->sequence + staging_.size() != saves_) continue;
-    const trace::Span span("wait for an earlier checkpoint", "application");
-    wait_until_settled(*job, CheckpointLevel::fast, channels_.relay.get());
-    return job;
+    if (job->sequence == sequence) return job;
   }
   return nullptr;
 }
 
-/// Those that no save holds.
-std::vector<int> Saver::free_buffers() const {
-  std::set<int> held;
+/// The save that has to settle in the first tier before the next one: that as many calls ago as may be under way. Its
+/// outcome is equal on all ranks, so all of them throw it from the same call; that of later saves may be known on some
+/// ranks only.
+std::shared_ptr<Job> Saver::settling() const {
+  const auto most = static_cast<std::uint64_t>(std::max(most_staged_, 1));
+  return saves_ < most ? nullptr : with_sequence(saves_ - most);
+}
+
+StagingPool::Held Saver::held() const {
+  StagingPool::Held held;
   for (const std::shared_ptr<Job>& job : jobs()) {
-    if (!job->settled(CheckpointLevel::fast)) held.insert(job->buffer);
+    if (job->buffer != nullptr && !job->settled(CheckpointLevel::fast)) held.insert(job->buffer);
   }
-  std::vector<int> free;
-  for (int buffer = 0; buffer < options_.staging_buffers; ++buffer) {
-    if (!held.contains(buffer)) free.push_back(buffer);
+  return held;
+}
+
+/// Waits until the save that settling() names has settled, and the budget has room for `size_bytes`. Returns that save,
+/// if there is one.
+std::shared_ptr<Job> Saver::wait_for_earlier(Job& job, std::optional<std::uint64_t> size_bytes) {
+  if (saves_ == 0) return nullptr;
+  if (most_staged_ == 0) {
+    // The ranks agree in the background when a save begins, before anything is written.
+    if (const std::shared_ptr<Job> previous = with_sequence(saves_ - 1)) {
+      if (channels_.relay) channels_.relay->serve({[&] { return previous->begun(); }, saves_});
+      previous->wait_until_begun();
+    }
+    most_staged_ = agreed_buffers_;
   }
-  return free;
+  const std::shared_ptr<Job> earlier = settling();
+  const auto is_ready = [&] {
+    if (earlier && !earlier->settled(CheckpointLevel::fast)) return false;
+    return !size_bytes || staging_.has_room(*size_bytes, held());
+  };
+  const bool waits = !is_ready();
+  const auto begin = std::chrono::steady_clock::now();
+  std::optional<trace::Span> span;
+  if (waits) {
+    span.emplace("wait for an earlier checkpoint", "application");
+    on_backpressure_();
+  }
+  if (channels_.relay) channels_.relay->serve({is_ready, saves_});
+  if (earlier) earlier->wait_until_settled(CheckpointLevel::fast);
+  for (const std::shared_ptr<Job>& other : jobs()) {
+    if (!size_bytes || staging_.has_room(*size_bytes, held())) break;
+    other->wait_until_settled(CheckpointLevel::fast);
+  }
+  if (waits) {
+    job.waited_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    waited_s_ += job.waited_s;
+    ++waits_;
+  }
+  return earlier;
 }
 
 /// The first error that all ranks know and that has not been thrown. Which saves all ranks know was agreed when the
@@ -142,14 +183,15 @@ void Saver::finish() {
 }
 
 void Saver::reserve(std::uint64_t local_bytes, int buffers) {
-  if (buffers < 1 || buffers > options_.staging_buffers) {
+  const int most = options_.staging_buffers > 0 ? options_.staging_buffers : StagingPool::kMostBuffers;
+  if (buffers < 1 || buffers > most) {
     throw Error(ErrorCode::invalid_argument, "reserve: buffers is " + std::to_string(buffers) + "; expected 1 to " +
-                                                 std::to_string(options_.staging_buffers) + ", the staging_buffers");
+                                                 std::to_string(most) + ", the staging_buffers");
   }
-  settle_earlier();
-  std::vector<int> free = free_buffers();
-  free.resize(std::min(free.size(), static_cast<std::size_t>(buffers)));
-  for (const int buffer : free) staging_[static_cast<std::size_t>(buffer)].reserve(local_bytes);
+  staging_.check(local_bytes);
+  StagingPool::Held taken = held();
+  for (int buffer = 0; buffer < buffers && staging_.has_room(local_bytes, taken); ++buffer)
+    taken.insert(&staging_.take(local_bytes, taken));
 }
 
 void Saver::check(const std::vector<CheckpointArray>& arrays) const {
@@ -170,14 +212,13 @@ void Saver::check(const std::vector<CheckpointArray>& arrays) const {
   }
 }
 
-void Saver::stage(Job& job, const std::vector<CheckpointArray>& arrays) {
-  const std::vector<std::uint64_t> offsets = object_offsets(job.arrays, channels_.writer->rank());
+void Saver::stage(Job& job, const std::vector<CheckpointArray>& arrays, const std::vector<std::uint64_t>& offsets) {
   const std::uint64_t total_bytes = offsets.back();
   const trace::Span span("stage checkpoint", "application", total_bytes);
-  job.buffer = free_buffers().at(0);
-  Staging& staging = staging_[static_cast<std::size_t>(job.buffer)];
-  staging.reserve(total_bytes);
-  const Bytes memory = staging.first(total_bytes);
+  Staging& buffer = staging_.take(total_bytes, held());
+  job.buffer = &buffer;
+  job.buffers_fit = staging_.buffers_for(total_bytes);
+  const Bytes memory = buffer.first(total_bytes);
   std::vector<Copy> copies;
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
@@ -220,10 +261,16 @@ std::vector<std::string> Saver::warnings() const {
 std::string Saver::report() const {
   std::string text = "slow tier: " + tiers_.slow->title() + "\n";
   text += "burst buffer: " + (tiers_.fast ? tiers_.fast->title() : std::string("none")) + "\n";
-  std::uint64_t staging_bytes = 0;
-  for (const Staging& staging : staging_) staging_bytes += staging.size_bytes();
-  text += "staging memory: " + std::to_string(staging_bytes) + " bytes, filled by " + std::to_string(copy_threads_) +
-          " thread(s)\n";
+  text += "staging memory: " + std::to_string(staging_.size_bytes()) + " bytes" +
+          (staging_.budget_bytes() > 0 ? " of at most " + std::to_string(staging_.budget_bytes()) : "") +
+          ", filled by " + std::to_string(copy_threads_) + " thread(s)\n";
+  if (most_staged_ > 0) {
+    text += "saves under way in the first tier: at most " + std::to_string(most_staged_) + "\n";
+  }
+  if (waits_ > 0) {
+    text += "backpressure: " + std::to_string(waits_) + " of " + std::to_string(saves_) + " saves waited " +
+            std::to_string(waited_s_) + " s in all for an earlier one to be durable in the first tier\n";
+  }
   if (tiers_.fast && drain_.limit.bytes_per_s() > 0) {
     text += "drain: at most " + std::to_string(std::llround(drain_.limit.bytes_per_s())) +
             " bytes/s on this rank, for which it has waited " + std::to_string(drain_.limit.waited_s()) + " s\n";

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/free_memory.hpp"
 #include "checkpoint/job.hpp"
 #include "checkpoint/object.hpp"
 #include "checkpoint/partners.hpp"
@@ -36,6 +37,8 @@ struct Channels {
 struct SaverTuning {
   std::uint64_t piece_bytes = StreamShape::kPieceBytes;  ///< that a drain reads at once
   Clock clock = Clock::system();
+  std::function<std::uint64_t()> free_memory_bytes = [] { return checkpoint::free_memory_bytes(); };
+  std::function<void()> on_backpressure = [] {};  ///< called when a save begins to wait for an earlier one
 };
 
 /// Waits until `job` has reached `level` or failed. Collective with a relay.
@@ -60,10 +63,12 @@ class Saver {
  private:
   void check(const std::vector<CheckpointArray>& arrays) const;
   std::optional<Error> undelivered(const Job& settled);
-  std::vector<int> free_buffers() const;
-  void stage(Job& job, const std::vector<CheckpointArray>& arrays);
+  std::shared_ptr<Job> with_sequence(std::uint64_t sequence) const;
+  std::shared_ptr<Job> settling() const;
+  StagingPool::Held held() const;
+  std::shared_ptr<Job> wait_for_earlier(Job& job, std::optional<std::uint64_t> size_bytes);
+  void stage(Job& job, const std::vector<CheckpointArray>& arrays, const std::vector<std::uint64_t>& offsets);
   void submit(const std::shared_ptr<Job>& job);
-  std::shared_ptr<Job> settle_earlier();
 
   // Run on the writer thread.
   void write(const std::shared_ptr<Job>& job);
@@ -88,11 +93,18 @@ class Saver {
   const CheckpointerOptions options_;
   const int copy_threads_;
   const std::optional<Partners> partners_;  // with partner_copies
-  std::deque<Staging> staging_;             // options_.staging_buffers
+  StagingPool staging_;                     // used by the caller's thread
+  const std::function<void()> on_backpressure_;
   Precedence copying_;
   DrainState drain_;              // used by the drainer thread
   std::uint64_t generation_ = 0;  // used by the writer thread; 0: not taken yet
   std::map<Version, Rating> ratings_;
+  /// How many saves may be under way in the first tier: as the caller's thread knows it, and as the ranks have agreed
+  /// it in the background. 0: not yet. All ranks learn it in the same call.
+  int most_staged_;
+  std::atomic<int> agreed_buffers_{0};
+  std::uint64_t waits_ = 0;  // of saves, for earlier ones
+  double waited_s_ = 0;
 
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Job>> jobs_;  // not closed, or with an undelivered error; and the newest ones

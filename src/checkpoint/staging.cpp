@@ -27,14 +27,21 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
 
 }  // namespace
 
-Staging::~Staging() {
-  if (memory_ != nullptr) munmap(memory_, size_bytes_);
+Staging::~Staging() { release(); }
+
+void Staging::release() {
+  if (memory_ != nullptr) munmap(std::exchange(memory_, nullptr), std::exchange(size_bytes_, 0));
+  asked_bytes_ = 0;
 }
 
 void Staging::reserve(std::uint64_t size_bytes) {
-  if (size_bytes <= size_bytes_) return;
+  if (size_bytes <= size_bytes_) {
+    asked_bytes_ = std::max(asked_bytes_, size_bytes);
+    return;
+  }
+  release();
+  const std::uint64_t asked_bytes = size_bytes;
   size_bytes = (size_bytes + kGrain - 1) / kGrain * kGrain;
-  if (memory_ != nullptr) munmap(std::exchange(memory_, nullptr), std::exchange(size_bytes_, 0));
   void* memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     throw Error(ErrorCode::no_space, "no memory for " + std::to_string(size_bytes) + " bytes of staging", -1,
@@ -42,10 +49,79 @@ void Staging::reserve(std::uint64_t size_bytes) {
   }
   memory_ = static_cast<std::byte*>(memory);
   size_bytes_ = size_bytes;
+  asked_bytes_ = asked_bytes;
   madvise(memory_, size_bytes_, MADV_HUGEPAGE);  // optional: only faster
   if (madvise(memory_, size_bytes_, kPopulateWrite) == 0) return;
   constexpr std::uint64_t kSmallestPage = 4096;
   for (std::uint64_t at = 0; at < size_bytes_; at += kSmallestPage) memory_[at] = std::byte{0};
+}
+
+void StagingPool::check(std::uint64_t size_bytes) const {
+  if (limits_.budget_bytes == 0 || size_bytes <= limits_.budget_bytes) return;
+  throw Error(ErrorCode::invalid_argument, "staging_bytes is " + std::to_string(limits_.budget_bytes) +
+                                               ", but the arrays of this rank take " + std::to_string(size_bytes) +
+                                               " bytes; give at least that, or twice as much for saves that do not "
+                                               "wait for the one before");
+}
+
+std::uint64_t StagingPool::share_of_free_memory() const {
+  return limits_.free_memory_bytes() / static_cast<std::uint64_t>(std::max(limits_.ranks_here, 1));
+}
+
+bool StagingPool::has_room(std::uint64_t size_bytes, const Held& held) const {
+  if (held.empty()) return true;
+  std::uint64_t held_bytes = 0;
+  std::uint64_t idle_bytes = 0;
+  for (const Staging& buffer : buffers_) {
+    if (held.contains(&buffer)) {
+      held_bytes += buffer.asked_bytes();
+    } else if (buffer.size_bytes() >= size_bytes) {
+      return true;
+    } else {
+      idle_bytes += buffer.size_bytes();
+    }
+  }
+  if (limits_.budget_bytes > 0) return held_bytes + size_bytes <= limits_.budget_bytes;
+  if (held.size() >= static_cast<std::size_t>(default_buffers())) return false;
+  return size_bytes <= (share_of_free_memory() + idle_bytes) / 2;
+}
+
+Staging& StagingPool::take(std::uint64_t size_bytes, const Held& held) {
+  const auto is_idle = [&](const Staging& buffer) { return !held.contains(&buffer); };
+  Staging* fitting = nullptr;
+  Staging* largest = nullptr;
+  for (Staging& buffer : buffers_) {
+    if (!is_idle(buffer)) continue;
+    const bool fits = buffer.size_bytes() >= size_bytes;
+    if (fits && (fitting == nullptr || buffer.size_bytes() < fitting->size_bytes())) fitting = &buffer;
+    if (largest == nullptr || buffer.size_bytes() > largest->size_bytes()) largest = &buffer;
+  }
+  if (fitting == nullptr) {
+    fitting = largest != nullptr ? largest : &buffers_.emplace_back();
+    fitting->release();
+    for (Staging& buffer : buffers_) {
+      std::uint64_t asked_bytes = size_bytes;
+      for (const Staging& other : buffers_) asked_bytes += other.asked_bytes();
+      if (limits_.budget_bytes == 0 || asked_bytes <= limits_.budget_bytes) break;
+      if (is_idle(buffer)) buffer.release();
+    }
+  }
+  fitting->reserve(size_bytes);
+  return *fitting;
+}
+
+int StagingPool::buffers_for(std::uint64_t size_bytes) const {
+  if (limits_.budget_bytes > 0) {
+    const std::uint64_t count = size_bytes == 0 ? kMostBuffers : limits_.budget_bytes / size_bytes;
+    return static_cast<int>(std::clamp<std::uint64_t>(count, 1, kMostBuffers));
+  }
+  return size_bytes <= share_of_free_memory() / 2 ? default_buffers() : 1;
+}
+
+std::uint64_t StagingPool::size_bytes() const {
+  std::uint64_t total = 0;
+  for (const Staging& buffer : buffers_) total += buffer.size_bytes();
+  return total;
 }
 
 void Precedence::give_way() {

@@ -4,7 +4,10 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <mutex>
+#include <set>
 #include <span>
 
 #include "penstock/types.hpp"
@@ -22,13 +25,57 @@ class Staging {
   /// Allocates this many bytes and touches them. Growing loses the contents. Throws Error(no_space) if there is no
   /// memory.
   void reserve(std::uint64_t size_bytes);
+  /// Gives the memory back.
+  void release();
 
   Bytes first(std::uint64_t size_bytes) { return {memory_, size_bytes}; }
   std::uint64_t size_bytes() const { return size_bytes_; }
+  /// What reserve() was asked for: without the rest of the last page.
+  std::uint64_t asked_bytes() const { return asked_bytes_; }
 
  private:
   std::byte* memory_ = nullptr;
   std::uint64_t size_bytes_ = 0;
+  std::uint64_t asked_bytes_ = 0;
+};
+
+/// How much memory the staging buffers of one rank may take.
+struct StagingLimits {
+  std::uint64_t budget_bytes = 0;  ///< of all buffers; 0: follows from the state and the free memory
+  int buffers = 0;                 ///< without a budget: how many states; 0: two
+  int ranks_here = 1;              ///< that share the free memory
+  std::function<std::uint64_t()> free_memory_bytes;
+};
+
+/// The staging buffers of one rank, under a budget. Without one, a second buffer and further ones are taken only where
+/// this rank's share of the free memory holds twice the state. One thread at a time. `held`: the buffers in use.
+class StagingPool {
+ public:
+  using Held = std::set<const Staging*>;
+
+  explicit StagingPool(StagingLimits limits) : limits_(std::move(limits)) {}
+
+  /// Throws Error(invalid_argument) if the budget will never hold so much.
+  void check(std::uint64_t size_bytes) const;
+  /// Whether the budget has room for a buffer of this size now. Always if none is held.
+  bool has_room(std::uint64_t size_bytes, const Held& held) const;
+  /// A buffer of at least this size that is not held. For sizes that there is room for. Throws Error(no_space).
+  Staging& take(std::uint64_t size_bytes, const Held& held);
+  /// How many buffers of this size the budget holds: at least one, at most kMostBuffers.
+  int buffers_for(std::uint64_t size_bytes) const;
+
+  std::uint64_t size_bytes() const;
+  std::uint64_t budget_bytes() const { return limits_.budget_bytes; }
+
+  /// A failure is told this many saves later at the latest.
+  static constexpr int kMostBuffers = 8;
+
+ private:
+  int default_buffers() const { return limits_.buffers > 0 ? limits_.buffers : 2; }
+  std::uint64_t share_of_free_memory() const;
+
+  const StagingLimits limits_;
+  std::deque<Staging> buffers_;  // of which addresses are kept
 };
 
 /// While a save copies, the threads that write earlier ones leave it the cores and the rate of the memory. Thread-safe.

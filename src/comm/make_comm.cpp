@@ -136,7 +136,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
     mine.network = network_named(wanted.network);
-    const engine::CpuSet bound = engine::cpus_of_process(::getpid());
+    const engine::CpuSet bound = engine::cpus_of_this_process();
     mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
     mine.domain = local_domain(bound);
     setup.emplace(transport, settings, sizeof mine, sizeof(WorkerDecision));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <random>
 
 #include "engine/cpu_placement.hpp"
@@ -91,6 +92,25 @@ Decision decide(std::span<const WorkerInfo> node, int ranks) {
   return decision;
 }
 
+/// decide(), or what it said of the same node the last time: to list what the launcher has started takes longer than
+/// to make the rest of a communicator.
+Decision decide_once(const std::vector<WorkerInfo>& node, int ranks) {
+  struct Known {
+    std::vector<WorkerInfo> node;
+    int ranks = 0;
+    Decision decision{};
+  };
+  static std::mutex mutex;
+  static Known known;
+  const std::lock_guard lock(mutex);
+  if (known.ranks == ranks && known.node == node) return known.decision;
+  known.ranks = 0;
+  known.decision = decide(node, ranks);
+  known.node = node;
+  known.ranks = ranks;
+  return known.decision;
+}
+
 }  // namespace
 
 WorkerInfo worker_info(int wanted, const engine::Transport& transport, const CpuSet& bound) {
@@ -124,7 +144,7 @@ std::optional<WorkerDecision> WorkerAgreement::decide(std::span<const WorkerInfo
   Decision decision{};
   if (neighbours_[0] == rank_) {
     try {
-      decision = comm::decide(node_, static_cast<int>(nodes_.size()));
+      decision = decide_once(node_, static_cast<int>(nodes_.size()));
     } catch (const std::exception& error) {
       // The other ranks need a decision, and everything works without workers.
       std::snprintf(decision.reason.data(), decision.reason.size(), "0, since looking for cores failed: %s",

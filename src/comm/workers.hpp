@@ -24,6 +24,8 @@ struct WorkerInfo {
   std::int32_t reserved = 0;
   engine::CpuSet bound;
   engine::CpuSet inherited;
+
+  friend bool operator==(const WorkerInfo&, const WorkerInfo&) = default;
 };
 
 /// Of the calling process, whose threads are bound to these CPUs. Local.

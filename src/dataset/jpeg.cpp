@@ -11,7 +11,14 @@
 
 #include "dataset/decoder.hpp"
 #include "dataset/image.hpp"
+#include "dataset/jpeg_huffman.hpp"
 #include "penstock/error.hpp"
+
+// libjpeg declares its Huffman decoder and defines it in a header that few distributions install. Its first two members
+// are these in libjpeg 6b and in all versions of libjpeg-turbo.
+#if defined(LIBJPEG_TURBO_VERSION_NUMBER)
+#define PENSTOCK_JPEG_HUFFMAN
+#endif
 
 // Decoding of a part of an image came with libjpeg-turbo 1.5. Mistakes in it were mended until 2.1.
 #if defined(LIBJPEG_TURBO_VERSION_NUMBER) && LIBJPEG_TURBO_VERSION_NUMBER >= 2001000
@@ -46,6 +53,7 @@ struct Library {
   jpeg_progress_mgr progress;
   std::jmp_buf out;
   std::uint64_t max_scans;
+  JpegHuffman* huffman;
   char text[JMSG_LENGTH_MAX];
 
   static Library& of(j_common_ptr common) { return *static_cast<Library*>(common->client_data); }
@@ -73,6 +81,23 @@ struct Library {
                   static_cast<int>(self.max_scans));
     std::longjmp(self.out, 1);
   }
+
+#ifdef PENSTOCK_JPEG_HUFFMAN
+  struct EntropyDecoder {
+    void (*start_pass)(j_decompress_ptr);
+    boolean (*decode_mcu)(j_decompress_ptr, JBLOCKROW*);
+  };
+
+  static boolean decode_mcu(j_decompress_ptr info, JBLOCKROW* blocks) {
+    const auto common = reinterpret_cast<j_common_ptr>(info);
+    const int warning = of(common).huffman->decode(blocks);
+    if (warning != 0) {
+      info->err->msg_code = warning;
+      on_message(common, -1);
+    }
+    return TRUE;
+  }
+#endif
 
   bool create() {
     info.err = jpeg_std_error(&errors);
@@ -106,6 +131,9 @@ struct Library {
   bool read_pixels(JSAMPLE* pixels, Part& part) {
     if (setjmp(out)) return false;
     jpeg_start_decompress(&info);
+#ifdef PENSTOCK_JPEG_HUFFMAN
+    if (huffman->begin(info)) reinterpret_cast<EntropyDecoder*>(info.entropy)->decode_mcu = decode_mcu;
+#endif
     JDIMENSION left = static_cast<JDIMENSION>(part.left), width = static_cast<JDIMENSION>(part.width);
     const auto top = static_cast<JDIMENSION>(part.top), end = static_cast<JDIMENSION>(part.top + part.height);
 #ifdef PENSTOCK_JPEG_PARTS
@@ -145,6 +173,7 @@ void cmyk_to_rgb(std::uint8_t* pixels, std::size_t count, bool inverted) {
 class JpegDecoder : public Decoder {
  public:
   JpegDecoder() {
+    library_.huffman = &huffman_;
     if (!library_.create()) throw Error(ErrorCode::internal, "libjpeg cannot start", -1, library_.text);
   }
   ~JpegDecoder() override { jpeg_destroy_decompress(&library_.info); }
@@ -170,6 +199,7 @@ class JpegDecoder : public Decoder {
     const Resizer::Size stored{static_cast<int>(info.image_height), static_cast<int>(info.image_width)};
     const ImagePlan plan = plan_image(stored, options.orient ? orientation() : 1, options, context);
     limit_work(context);
+    huffman_.reserve(encoded.size());
     info.out_color_space = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK ? JCS_CMYK : JCS_RGB;
     choose_scale(plan);
     require(library_.calculate_output());
@@ -242,6 +272,7 @@ class JpegDecoder : public Decoder {
   }
 
   Library library_{};
+  JpegHuffman huffman_;
   ImageFinisher finisher_;
 };
 

@@ -11,7 +11,9 @@
 namespace penstock::dataset {
 
 /// Separable scaling with a triangle filter: bilinear if the image grows; if it shrinks, an average over the covered
-/// area with a soft edge (what Pillow calls BILINEAR). Keeps its tables and scratch memory; one thread at a time.
+/// area with a soft edge (what Pillow calls BILINEAR). In integers, so that all processors give the same values:
+/// weights have 14 bits, lines 7 behind the point. Filters of more than kMostIntegerTaps inputs use floats. Keeps its
+/// tables and scratch memory; one thread at a time.
 class Resizer {
  public:
   struct Size {
@@ -45,6 +47,11 @@ class Resizer {
     bool operator==(const Values&) const = default;
   };
 
+  static constexpr std::size_t kMostIntegerTaps = 16;
+
+  /// `portable`: without code for particular processors, which gives the same values.
+  explicit Resizer(bool portable = false) : portable_(portable) {}
+
   /// RGB, interleaved, rows without gaps. uint8 results are rounded and take no `values`.
   template <class Out>
   void run(const std::uint8_t* from, Size from_size, Box box, Out* to, Size to_size, const Strides& strides,
@@ -64,6 +71,8 @@ class Resizer {
     int from = 0;
     std::vector<Taps> taps;
     std::vector<float> weights;
+    std::vector<std::int16_t> integer_weights;
+    std::size_t most_taps = 0;
     /// Of [new_first, new_first + new_extent) among `from_count` inputs. False if it is what was prepared last.
     bool prepare(double new_first, double new_extent, int from_count, int to_count);
   };
@@ -72,13 +81,23 @@ class Resizer {
     std::size_t count = 0;
     std::vector<std::size_t> firsts;  ///< elements of a line that begins with the lowest input
     std::vector<float> weights;
+    /// Weights of two inputs in each number, four times, as vector code takes them: of outputs 0 and 1 for the inputs 0
+    /// and 1, of the same outputs for the inputs 2 and 3, and so on.
+    std::vector<std::int32_t> integer_pairs;
     void prepare(const Axis& axis);
   };
 
+  template <class Out>
+  void run_integer(const std::uint8_t* from, std::size_t row_elems, Out* to, Size to_size, const Strides& strides,
+                   const Values& values);
+
+  bool portable_;
   Axis rows_;
   Axis columns_;
   EvenAxis even_columns_;
   std::vector<float> line_;
+  std::vector<std::int16_t> integer_line_;
+  std::vector<std::int32_t> sums_;  ///< of a row: four for each pixel
 };
 
 }  // namespace penstock::dataset

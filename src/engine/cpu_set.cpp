@@ -167,6 +167,28 @@ CpuSet cpus_of_process(pid_t process) {
   return cpus;
 }
 
+CpuSet cpus_of_this_process() {
+  struct Known {
+    pid_t thread = 0;
+    KernelMask of_thread;
+    CpuSet cpus;
+  };
+  static std::mutex mutex;
+  static Known known;
+  const std::lock_guard lock(mutex);
+  KernelMask mask;
+  CPU_ZERO_S(KernelMask::kBytes, mask.set.get());
+  const bool is_read = ::sched_getaffinity(0, KernelMask::kBytes, mask.set.get()) == 0;
+  if (is_read && known.thread == ::gettid() &&
+      CPU_EQUAL_S(KernelMask::kBytes, mask.set.get(), known.of_thread.set.get()))
+    return known.cpus;
+  known.thread = 0;
+  known.cpus = cpus_of_process(::getpid());
+  known.of_thread = std::move(mask);
+  if (is_read) known.thread = ::gettid();
+  return known.cpus;
+}
+
 CpuSet pinned_workers_of_process(pid_t process) {
   CpuSet pinned;
   if (!proc_has_own_numbers()) return pinned;

@@ -48,6 +48,10 @@ inline constexpr const char* kWorkerName = "penstock";
 /// The union of the CPUs on which the application threads of `process` may run; empty if it cannot be read.
 CpuSet cpus_of_process(pid_t process);
 
+/// That of this process, for calls that are made often. It looks at the other threads again only when another thread
+/// than before calls, or one whose CPUs have changed.
+CpuSet cpus_of_this_process();
+
 /// The CPUs to which progress threads of `process` are pinned, as far as they have started.
 CpuSet pinned_workers_of_process(pid_t process);
 

@@ -12,12 +12,17 @@ namespace {
 constexpr int kLooks = 200;        // some microseconds: enough for the other ranks if each rank has a core
 constexpr int kLooksInCrowd = 20;  // if ranks share cores, others need this core
 
+long online_cores() {
+  static const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);  // reads a file
+  return cores;
+}
+
 }  // namespace
 
 FlagExchange::FlagExchange(Core& core)
     : core_(core),
       flags_(*core.node.segment),
-      looks_(static_cast<long>(core.node.ranks.size()) > ::sysconf(_SC_NPROCESSORS_ONLN) ? kLooksInCrowd : kLooks) {
+      looks_(static_cast<long>(core.node.ranks.size()) > online_cores() ? kLooksInCrowd : kLooks) {
   for (auto& each : fast_) each = std::make_unique<Operation>(~std::uint32_t{0});
 }
 

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <mutex>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -23,6 +25,39 @@ void write(std::array<char, 256>& text, const char* what) noexcept { std::strncp
 /// The layout of a node's segment, from what its first rank has sent.
 SegmentLayout layout_of(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
   return SegmentLayout::fit(ranks, eager_bytes, limit_bytes);
+}
+
+/// What keeps this rank from accessing the memory of that process; nullptr: nothing.
+struct Obstacle {
+  const char* what = nullptr;
+  int error = 0;
+};
+
+Obstacle obstacle_to_single_copy(pid_t process, std::uint64_t probe_address, std::uint64_t probe_value) noexcept {
+  std::uint64_t value = 0;
+  const int error = read_memory(process, probe_address, std::as_writable_bytes(std::span(&value, 1)));
+  if (error != 0) return {"process_vm_readv", error};
+  if (value != probe_value) return {"the ranks do not see each other's process numbers", 0};
+  // Changes nothing, so that the others may do it at the same time.
+  const int refused = write_memory(process, probe_address, std::as_bytes(std::span(&value, 1)));
+  return refused != 0 ? Obstacle{"process_vm_writev", refused} : Obstacle{};
+}
+
+/// The same, from memory for a process whose probe was reached before: the system calls take longer than to make the
+/// rest of a communicator. A later process with that number has another value.
+Obstacle known_obstacle(pid_t process, std::uint64_t probe_address, std::uint64_t probe_value) noexcept {
+  static std::mutex mutex;
+  static std::map<pid_t, std::uint64_t> reached;
+  const std::lock_guard lock(mutex);
+  if (const auto found = reached.find(process); found != reached.end() && found->second == probe_value) return {};
+  const Obstacle obstacle = obstacle_to_single_copy(process, probe_address, probe_value);
+  if (obstacle.what != nullptr) return obstacle;
+  try {
+    reached[process] = probe_value;
+  } catch (const std::bad_alloc&) {
+    // It is asked for again the next time.
+  }
+  return {};
 }
 
 }  // namespace
@@ -161,14 +196,8 @@ void NodeSetup::try_single_copy(SetupResult& mine) noexcept {
   if (!options_.single_copy) return give_up("switched off by PENSTOCK_SINGLE_COPY", 0);
   for (const std::int32_t rank : neighbours_) {
     const RankInfo peer = info_of(rank);
-    const auto process = static_cast<pid_t>(peer.process);
-    std::uint64_t value = 0;
-    const int error = read_memory(process, peer.probe_address, std::as_writable_bytes(std::span(&value, 1)));
-    if (error != 0) return give_up("process_vm_readv", error);
-    if (value != peer.probe_value) return give_up("the ranks do not see each other's process numbers", 0);
-    // Changes nothing, so that the others may do it at the same time.
-    const int refused = write_memory(process, peer.probe_address, std::as_bytes(std::span(&value, 1)));
-    if (refused != 0) return give_up("process_vm_writev", refused);
+    const Obstacle found = known_obstacle(static_cast<pid_t>(peer.process), peer.probe_address, peer.probe_value);
+    if (found.what != nullptr) return give_up(found.what, found.error);
   }
   mine.single_copy = 1;
 }

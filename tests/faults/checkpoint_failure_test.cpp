@@ -94,9 +94,16 @@ TEST_P(Fails, AndIsToldByTheSameSaveOnAllRanksOnce) { expect_told_once(1); }
 
 TEST_P(Fails, AndIsToldOneSaveLaterWithTwoStagingBuffers) { expect_told_once(2); }
 
+TEST_P(Fails, AndIsToldByTheNextSaveIfARankHasMemoryForOneBuffer) { expect_told_once(0); }
+
 void Fails::expect_told_once(int staging_buffers) {
   world.options.staging_buffers = staging_buffers;
   run_ranks(world, [&](Rank& rank) {
+    if (staging_buffers == 0) {
+      SaverTuning tuning = world.tuning;
+      tuning.free_memory_bytes = [&rank] { return std::uint64_t{1} << (rank.rank() == 1 ? 0 : 30); };
+      rank.retune(tuning);
+    }
     rank.save(1, Vector(rank, 1).arrays);
     rank.save(2, Vector(rank, 2).arrays);
     std::uint64_t told_at = 0;
@@ -115,7 +122,7 @@ void Fails::expect_told_once(int staging_buffers) {
     }
     rank.saver().finish();
     if (GetParam().in_fast) {
-      EXPECT_EQ(told_at, 2u + static_cast<std::uint64_t>(staging_buffers));
+      EXPECT_EQ(told_at, 2u + static_cast<std::uint64_t>(std::max(staging_buffers, 1)));
     }
     const auto told = agree(rank.peers(), "comparing", [&] { return told_at; });
     for (const std::uint64_t other : told) EXPECT_EQ(other, told_at);
@@ -147,43 +154,181 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, Fails,
                                          Failure{"SlowTierFullOnRank2Relayed", false, 2, ErrorCode::no_space, true}),
                          [](const auto& tested) { return tested.param.name; });
 
+/// Holds all writes of checkpoints until a test lets them go, and counts ranks whose save waits for them.
+class HeldWrites {
+ public:
+  explicit HeldWrites(World& world) {
+    faults->on_change = [this](const std::string&, const store::Backend&, const std::string& key, Faults::When when) {
+      if (when == Faults::When::after || !key.starts_with("checkpoints/step-")) return;
+      await([this] { return released_; }, "the writes are held for ever: a save waits for them that should not");
+    };
+    world.tiers = [this](int) { return folders(std::make_shared<FaultyBackend>(slow, faults), nullptr); };
+    world.tuning.on_backpressure = [this] { update([this] { ++waiting_; }); };
+  }
+
+  void release() {
+    update([this] { released_ = true; });
+  }
+  /// Lets the writes go as soon as so many saves wait for them.
+  void release_when_waiting(int saves) {
+    await([=, this] { return waiting_ >= saves; }, "no save waits for the writes that fill the staging memory");
+    release();
+  }
+  int waiting() {
+    const std::lock_guard lock(mutex_);
+    return waiting_;
+  }
+
+  const std::shared_ptr<store::Backend> slow = memory();
+
+ private:
+  void await(const std::function<bool()>& holds, const char* otherwise) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, penstock::test::kHung, holds)) throw Error(ErrorCode::internal, otherwise);
+  }
+  void update(const std::function<void()>& change) {
+    {
+      const std::lock_guard lock(mutex_);
+      change();
+    }
+    changed_.notify_all();
+  }
+
+  const std::shared_ptr<Faults> faults = std::make_shared<Faults>();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool released_ = false;
+  int waiting_ = 0;
+};
+
+void expect_steps(Rank& rank, std::uint64_t last) {
+  rank.saver().finish();
+  for (std::uint64_t step = 1; step <= last; ++step) {
+    RestoreOptions options;
+    options.step = step;
+    expect_vector(rank.restore(options), step);
+  }
+}
+
+/// Saves that go on although nothing is written. Their arrays change afterwards.
+std::vector<CheckpointHandle> save_unwritten(Rank& rank, std::uint64_t last) {
+  std::vector<CheckpointHandle> handles;
+  for (std::uint64_t step = 1; step <= last; ++step) {
+    Vector vector(rank, step);
+    handles.push_back(rank.save(step, vector.arrays));
+    std::fill(vector.data.begin(), vector.data.end(), std::byte{0xEE});
+  }
+  for (const CheckpointHandle& handle : handles) EXPECT_EQ(handle.level(), Level::staged);
+  return handles;
+}
+
 TEST(Checkpoint, WithTwoStagingBuffersASaveDoesNotWaitForTheWriteOfThePreviousOne) {
-  const auto slow = memory();
-  const auto faults = std::make_shared<Faults>();
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool released = false;
-  faults->on_change = [&](const std::string&, const store::Backend&, const std::string& key, Faults::When when) {
-    if (when == Faults::When::after || !key.starts_with("checkpoints/step-")) return;
-    std::unique_lock lock(mutex);
-    if (!changed.wait_for(lock, penstock::test::kHung, [&] { return released; }))
-      throw Error(ErrorCode::internal, "the second save waits for the first one");
-  };
   World world;
+  HeldWrites writes(world);
   world.ranks = 2;
   world.options.staging_buffers = 2;
-  world.tiers = [&](int) { return folders(std::make_shared<FaultyBackend>(slow, faults), nullptr); };
   run_ranks(world, [&](Rank& rank) {
-    std::vector<CheckpointHandle> handles;
-    for (std::uint64_t step = 1; step <= 2; ++step) {
-      Vector vector(rank, step);
-      handles.push_back(rank.save(step, vector.arrays));
-      std::fill(vector.data.begin(), vector.data.end(), std::byte{0xEE});
-    }
-    for (const CheckpointHandle& handle : handles) EXPECT_EQ(handle.level(), Level::staged);
+    save_unwritten(rank, 2);
     agree(rank.peers(), "both are staged", [] { return Done{}; });
-    if (rank.rank() == 0) {
-      const std::lock_guard lock(mutex);
-      released = true;
-      changed.notify_all();
+    if (rank.rank() == 0) writes.release();
+    rank.save(3, Vector(rank, 3).arrays);
+    expect_steps(rank, 3);
+  });
+}
+
+/// A rank's part of a Vector.
+constexpr std::uint64_t kPartBytes = 2000;
+
+TEST(Checkpoint, ASaveWaitsForAWriteOnlyIfTheStagingBytesAreUsedUp) {
+  World world;
+  HeldWrites writes(world);
+  world.ranks = 2;
+  world.options.staging_bytes = 3 * kPartBytes + kPartBytes / 2;
+  run_ranks(world, [&](Rank& rank) {
+    const std::vector<CheckpointHandle> handles = save_unwritten(rank, 3);
+    for (const CheckpointHandle& handle : handles) EXPECT_EQ(handle.waited_s(), 0);
+    EXPECT_NE(rank.saver().report().find("of at most 7000,"), std::string::npos) << rank.saver().report();
+    EXPECT_EQ(rank.saver().report().find("backpressure"), std::string::npos) << rank.saver().report();
+    std::thread releases;
+    if (rank.rank() == 0) releases = std::thread([&] { writes.release_when_waiting(rank.ranks()); });
+    const CheckpointHandle fourth = rank.save(4, Vector(rank, 4).arrays);
+    if (releases.joinable()) releases.join();
+    EXPECT_NE(handles[0].level(), Level::staged);
+    EXPECT_GT(fourth.waited_s(), 0);
+    EXPECT_LE(fourth.waited_s(), fourth.stall_s());
+    const std::string report = rank.saver().report();
+    EXPECT_NE(report.find("saves under way in the first tier: at most 3\n"), std::string::npos) << report;
+    EXPECT_NE(report.find("backpressure: 1 of 4 saves waited "), std::string::npos) << report;
+    expect_steps(rank, 4);
+  });
+  EXPECT_EQ(writes.waiting(), world.ranks);
+}
+
+TEST(Checkpoint, ByDefaultASecondBufferIsTakenIfTheFreeMemoryHoldsTwo) {
+  for (const bool enough : {true, false}) {
+    World world;
+    HeldWrites writes(world);
+    world.tuning.free_memory_bytes = [=] { return 2 * kPartBytes * 2 - (enough ? 0 : 1); };
+    run_ranks(world, [&](Rank& rank) {
+      save_unwritten(rank, enough ? 2 : 1);
+      std::thread releases([&] { writes.release_when_waiting(1); });
+      rank.save(enough ? 3 : 2, Vector(rank, enough ? 3 : 2).arrays);
+      releases.join();
+      expect_steps(rank, enough ? 3 : 2);
+    });
+  }
+}
+
+/// The number of saves was agreed for a small state, and the budget holds nonetheless.
+TEST(Checkpoint, AStateThatHasGrownWaitsForMoreOfTheEarlierWrites) {
+  for (const bool relayed : {false, true}) {
+    World world;
+    HeldWrites writes(world);
+    world.ranks = 2;
+    world.relayed = relayed;
+    world.options.staging_bytes = 4 * kPartBytes;
+    run_ranks(world, [&](Rank& rank) {
+      save_unwritten(rank, 2);
+      std::thread releases;
+      if (rank.rank() == 0) releases = std::thread([&] { writes.release_when_waiting(rank.ranks()); });
+      const std::vector<std::byte> data(3 * kPartBytes, std::byte{3});
+      const Layout layout = Layout::even({static_cast<std::int64_t>(data.size()) * rank.ranks()}, rank.ranks());
+      const std::vector<CheckpointArray> grown{{"v", DType::uint8, layout, data}};
+      EXPECT_GT(rank.save(3, grown).waited_s(), 0);
+      if (releases.joinable()) releases.join();
+      rank.save(4, Vector(rank, 4).arrays);
+      rank.saver().finish();
+      EXPECT_EQ(copy_of(rank.restore().arrays[0]), local_part(Layout::whole({1000}), 0, 4, 4));
+      RestoreOptions third;
+      third.step = 3;
+      EXPECT_EQ(copy_of(rank.restore(third).arrays[0]), std::vector<std::byte>(data.size() * 2, std::byte{3}));
+    });
+  }
+}
+
+TEST(Checkpoint, AStateThatIsLargerThanTheStagingBytesIsRefusedOnAllRanks) {
+  World world;
+  world.ranks = 2;
+  world.options.staging_bytes = kPartBytes;
+  world.tiers = shared_tiers(memory());
+  run_ranks(world, [&](Rank& rank) {
+    rank.save(1, Vector(rank, 1).arrays).wait(Level::drained);
+    // Rank 0 has one element more than fits.
+    std::vector<std::byte> data(rank.rank() == 0 ? kPartBytes + 1 : 1);
+    const Layout layout = Layout::grid({{0, kPartBytes + 1, kPartBytes + 2}}, {0, 1}, 2);
+    const std::vector<CheckpointArray> large{{"v", DType::uint8, layout, data}};
+    try {
+      rank.save(2, large).wait(Level::drained);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), rank.rank() == 0 ? ErrorCode::invalid_argument : ErrorCode::peer_failed);
+      EXPECT_NE(error.message().find("staging_bytes is 2000, but the arrays of this rank take 2001 bytes; give at"),
+                std::string::npos)
+          << error.message();
     }
     rank.save(3, Vector(rank, 3).arrays);
     rank.saver().finish();
-    for (std::uint64_t step = 1; step <= 3; ++step) {
-      RestoreOptions options;
-      options.step = step;
-      expect_vector(rank.restore(options), step);
-    }
+    expect_vector(rank.restore(), 3);
   });
 }
 

@@ -49,7 +49,7 @@ std::uint64_t write_value(Blob& blob, int value) {
 }
 
 /// The value of a snapshot, or -1 if it is torn.
-int value_of(const Snapshot& snapshot) {
+int bytes_value_of(const Snapshot& snapshot) {
   std::vector<std::byte> data(kSize);
   const ReadRegion region{0, data};
   snapshot.read(std::span(&region, 1));
@@ -99,7 +99,7 @@ class Child {
     const std::uint64_t newest = blob_.latest();
     for (const std::uint64_t version : {newest, newest - random_() % (newest + 1)}) {
       tolerating_collected([&] {
-        if (value_of(blob_.snapshot(version)) < 0) throw Error(ErrorCode::corrupt, "a version is torn");
+        if (bytes_value_of(blob_.snapshot(version)) < 0) throw Error(ErrorCode::corrupt, "a version is torn");
       });
     }
   }
@@ -127,7 +127,7 @@ class Child {
         case 1: blob_.compact(version); break;
         case 2: {
           const Blob copy = store_.clone("field", version, "clone-" + name);
-          if (value_of(copy.snapshot()) < 0) throw Error(ErrorCode::corrupt, "a clone is torn");
+          if (bytes_value_of(copy.snapshot()) < 0) throw Error(ErrorCode::corrupt, "a clone is torn");
           break;
         }
         default:
@@ -231,7 +231,7 @@ void expect_that_the_dead_take_nothing() {
     if (info.name == "field") {
       first = info.first_version;
     } else {
-      EXPECT_NE(value_of(store.open(info.name).snapshot()), -1) << info.name << " is torn";
+      EXPECT_NE(bytes_value_of(store.open(info.name).snapshot()), -1) << info.name << " is torn";
       store.remove(info.name);
     }
   }
@@ -240,7 +240,7 @@ void expect_that_the_dead_take_nothing() {
     const bool known = at != acknowledged.end();
     if (known) value = static_cast<int>(at->second);
     if (version < first && !tagged.contains(version)) continue;
-    const int found = value_of(blob.snapshot(version));
+    const int found = bytes_value_of(blob.snapshot(version));
     EXPECT_NE(found, -1) << "version " << version << " is torn";
     // An unacknowledged version is the write of a killed process, or a version that changes nothing.
     if (!known) value = found;
@@ -250,7 +250,7 @@ void expect_that_the_dead_take_nothing() {
   store.gc({.keep_last = 1, .lease = std::chrono::seconds(0)});
   EXPECT_EQ(store.check().garbage_objects, 0u);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path() + "/store/.tmp"));
-  EXPECT_EQ(value_of(blob.snapshot()), 251);
+  EXPECT_EQ(bytes_value_of(blob.snapshot()), 251);
 }
 
 TEST(StoreKill, TheDeadTakeNothingWithThem) { expect_that_the_dead_take_nothing(); }

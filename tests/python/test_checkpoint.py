@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
@@ -429,8 +430,75 @@ def test_saves_follow_each_other_through_several_staging_buffers(urls):
         ck.finish()
         for step in range(1, 9):
             assert (ck.restore(step=step)[1]["a"] == step).all()
-    with pytest.raises(ps.Error, match="staging_buffers is 0; expected at least 1"):
+    with pytest.raises(ps.Error, match="staging_buffers is 0; expected a number of saves from 1 on, or None"):
         ps.Checkpointer(**urls, staging_buffers=0)
+
+
+def test_staging_bytes_bound_what_saves_take(urls):
+    array = np.arange(200_000.0)
+    with ps.Checkpointer(**urls, staging_bytes=2 * array.nbytes) as ck:
+        with pytest.raises(ps.Error, match="staging_bytes is 3200000, but the arrays of this rank take 3200001 bytes"):
+            ck.reserve(2 * array.nbytes + 1)
+        handles = [ck.save(step, {"a": array * step}) for step in range(1, 9)]
+        assert all(0 <= handle.waited_s <= handle.stall_s for handle in handles)
+        assert "bytes of at most 3200000, filled by" in ck.report()
+        assert "saves under way in the first tier: at most 2" in ck.report()
+        with pytest.raises(ps.Error, match="staging_bytes is 3200000, but the arrays of this rank take 4800000 bytes"):
+            ck.save(9, {"a": np.zeros(600_000)})
+        ck.finish()
+        for step in range(1, 9):
+            assert (ck.restore(step=step)[1]["a"] == array * step).all()
+    with pytest.raises(ps.Error, match="staging_bytes is 0; expected a number of bytes from 1 on, or None"):
+        ps.Checkpointer(**urls, staging_bytes=0)
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_save_and_its_drain_take_one_state_of_memory(urls, buffered):
+    """And 64 MiB, in saves that do not follow each other closely."""
+    program = """
+        import sys
+        import numpy as np
+        import penstock as ps
+
+        def memory(key):
+            return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(key))
+
+        url, fast = sys.argv[1:]
+        array = np.arange(40_000_000, dtype=np.float32)
+        with ps.Checkpointer(url, burst_buffer=fast or None, keep=1) as checkpoints:
+            checkpoints.save(0, {"a": array[:1]}).wait()
+            before = memory("VmRSS")
+            with open("/proc/self/clear_refs", "w") as file:
+                file.write("5")  # the peak begins anew
+            for step in range(1, 4):
+                checkpoints.save(step, {"a": array}).wait()
+            print((memory("VmHWM") - before) - array.nbytes)
+        """
+    words = [sys.executable, "-c", textwrap.dedent(program), urls["url"], urls["burst_buffer"] if buffered else ""]
+    try:
+        open("/proc/self/clear_refs", "w").close()
+    except OSError:
+        pytest.skip("the peak of the memory cannot be begun anew here")
+    beside = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    assert beside <= 64 << 20, f"{beside} bytes beside one state"
+
+
+def test_random_numbers_go_on_where_they_were(urls):
+    def draw() -> tuple[float, float, float]:
+        return random.random(), random.gauss(0, 1), np.random.standard_normal()  # noqa: NPY002
+
+    random.gauss(0, 1)
+    np.random.standard_normal()  # each has a normal number left over  # noqa: NPY002
+    with ps.Checkpointer(**urls) as ck:
+        ck.save(1, {"random": ps.RngState(), "a": np.ones(3)}).wait()
+        expected = [draw() for _ in range(3)]
+        for like in ({}, {"like": {"random": ps.RngState(), "a": np.zeros(3)}}):
+            ck.restore(**like)[1]["random"].set()
+            assert [draw() for _ in range(3)] == expected
+        ck.save(2, ck.restore()[1]).wait()
+        ck.restore(step=2)[1]["random"].set()
+        assert [draw() for _ in range(3)] == expected
+        assert ck.inspect().arrays.keys() == {"a", "random/python", "random/numpy"}
 
 
 def test_one_process_has_no_partner(tmp_path):
@@ -613,8 +681,9 @@ def test_damage_falls_back_and_is_told(urls):
         assert error.value.code == "corrupt"
 
 
-def test_error_of_the_background_comes_with_wait_and_with_the_next_save(urls, tmp_path):
-    ck = ps.Checkpointer(**urls)
+@pytest.mark.parametrize("buffers", [1, None])
+def test_error_of_the_background_comes_with_wait_and_with_a_later_save(urls, tmp_path, buffers):
+    ck = ps.Checkpointer(**urls, staging_buffers=buffers)
     ck.save(1, {"a": np.zeros(10)}).wait("drained")
     folder = tmp_path / "fast" / "checkpoints"
     os.rename(folder, tmp_path / "away")
@@ -625,15 +694,20 @@ def test_error_of_the_background_comes_with_wait_and_with_the_next_save(urls, tm
     assert handle.failed
     assert handle.level == "staged"
     ck.save(3, {"a": np.zeros(10)})
-    with pytest.raises(ps.Error, match="step 3"):
+    if buffers is None:
         ck.save(4, {"a": np.zeros(10)})
+    with pytest.raises(ps.Error, match="step 3"):
+        ck.save(5, {"a": np.zeros(10)})
+    if buffers is None:
+        with pytest.raises(ps.Error, match="step 4"):
+            ck.save(6, {"a": np.zeros(10)})
     folder.unlink()
     os.rename(tmp_path / "away", folder)
-    ck.save(5, {"a": np.ones(10)}).wait("drained")
+    ck.save(7, {"a": np.ones(10)}).wait("drained")
     ck.close()
     assert error.value.code == "io"
     with ps.Checkpointer(**urls) as again:
-        assert again.restore()[0] == 5
+        assert again.restore()[0] == 7
 
 
 CHILD = """

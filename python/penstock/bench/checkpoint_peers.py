@@ -108,12 +108,10 @@ def synced(path: Path) -> None:
 def _penstock(state: State, slow: Path, fast: Path | None, team: Team) -> Saver:
     import penstock as ps
 
-    # Two staging buffers: a save need not wait until the one before is durable.
     checkpoints = ps.Checkpointer(
         f"file://{slow}",
         burst_buffer=f"file://{fast}" if fast else None,
         keep=KEPT,
-        staging_buffers=2,
         comm=team.comm,
     )
     checkpoints.reserve(sum(array.nbytes for array in state.values()))

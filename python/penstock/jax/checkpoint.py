@@ -184,7 +184,7 @@ class CheckpointManager:
         The metric by which :meth:`best_step` chooses.
     best_mode : "min" or "max"
     **options
-        Of the Checkpointer, such as ``burst_buffer``, ``comm``, ``run``, ``staging_buffers`` and ``save_on_signal``.
+        Of the Checkpointer, such as ``burst_buffer``, ``comm``, ``run``, ``staging_bytes`` and ``save_on_signal``.
     """
 
     def __init__(

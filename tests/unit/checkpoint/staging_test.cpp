@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -69,6 +70,57 @@ TEST(Staging, MemoryIsKeptIfItIsLargeEnough) {
   EXPECT_EQ(staging.first(500).data(), memory);
   staging.reserve(5'000'000);
   EXPECT_GE(staging.size_bytes(), 5'000'000U);
+}
+
+TEST(StagingPool, KeepsToItsBudgetWhateverIsAskedFor) {
+  Random random(5);
+  for (int round = 0; round < 60; ++round) {
+    StagingPool pool({1'000'000, 0, 1, [] { return std::uint64_t{0}; }});
+    std::vector<const Staging*> held;
+    std::map<const Staging*, std::uint64_t> sizes;
+    for (int i = 0; i < 40; ++i) {
+      const auto size = static_cast<std::uint64_t>(between(random, 0, 1'000'000));
+      const StagingPool::Held now(held.begin(), held.end());
+      std::uint64_t held_bytes = 0;
+      for (const Staging* buffer : held) held_bytes += buffer->asked_bytes();
+      if (held.empty() || between(random, 0, 2) > 0) {
+        if (!pool.has_room(size, now)) {
+          EXPECT_FALSE(held.empty());
+          EXPECT_GT(held_bytes + size, 1'000'000u);
+          continue;
+        }
+        Staging& buffer = pool.take(size, now);
+        EXPECT_FALSE(now.contains(&buffer)) << "a buffer in use was taken";
+        EXPECT_GE(buffer.size_bytes(), size);
+        held.push_back(&buffer);
+        std::uint64_t asked_bytes = 0;
+        for (const Staging* one : held) asked_bytes += one->asked_bytes();
+        EXPECT_LE(asked_bytes, 1'000'000u);
+      } else {
+        held.erase(held.begin() + between(random, 0, static_cast<std::int64_t>(held.size()) - 1));
+      }
+    }
+  }
+}
+
+TEST(StagingPool, SavesThatFollowEachOtherSlowlyTakeOneBuffer) {
+  StagingPool pool({0, 0, 1, [] { return std::uint64_t{1} << 40; }});
+  const Staging& first = pool.take(5'000'000, {});
+  EXPECT_EQ(&pool.take(4'000'000, {}), &first);
+  EXPECT_LT(pool.size_bytes(), 2 * 4'000'000u);
+  EXPECT_TRUE(pool.has_room(5'000'000, {&first}));
+  const Staging& second = pool.take(5'000'000, {&first});
+  EXPECT_FALSE(pool.has_room(1, {&first, &second})) << "twice the state is the default";
+}
+
+TEST(StagingPool, RanksOfANodeDivideItsFreeMemory) {
+  for (const int ranks_here : {1, 4}) {
+    StagingPool pool({0, 3, ranks_here, [] { return std::uint64_t{8'000'000}; }});
+    const Staging& first = pool.take(1'000'001, {});
+    EXPECT_EQ(pool.has_room(1'000'001, {&first}), ranks_here == 1);
+    EXPECT_EQ(pool.buffers_for(1'000'001), ranks_here == 1 ? 3 : 1);
+    EXPECT_EQ(pool.buffers_for(1'000'000), 3);
+  }
 }
 
 }  // namespace

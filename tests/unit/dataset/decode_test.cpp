@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -67,6 +68,50 @@ TEST(Jpeg, EveryKindIsDecodedToRgb) {
           EXPECT_EQ(form, (SampleForm{DType::uint8, {67, 101, 3}}));
           expect_image(image, decode(file, {"jpeg", {20, 30, 3}, DType::uint8, 0}), 20, 30);
         }
+}
+
+// Noise and a high quality make long codes and values, and blocks that end with their last coefficient.
+TEST(Jpeg, PixelsAreThoseOfLibjpeg) {
+  DecoderSet decoders;
+  for (int components : {1, 3})
+    for (int quality : {3, 40, 85, 100})
+      for (int noise : {0, 30, 170})
+        for (bool subsampled : {false, true})
+          for (bool optimized : {false, true})
+            for (int restart_rows : {0, 1}) {
+              const ImageOptions image{173,        91,           components, quality, false,
+                                       subsampled, restart_rows, 0,          noise,   optimized};
+              SCOPED_TRACE(testing::Message() << components << " components, quality " << quality << ", noise " << noise
+                                              << subsampled << optimized << restart_rows);
+              const auto file = make_jpeg(image, 40);
+              std::vector<std::byte> found;
+              Destination destination(found);
+              decoders.decode(file, {}, {}, destination);
+              ASSERT_EQ(found, test::decoded_by_libjpeg(file));
+            }
+}
+
+// A marker that is not the next restart, an end before the last block, and a code that the tables do not have.
+TEST(Jpeg, DamageInTheHuffmanCodesIsFound) {
+  const auto marker = [](const std::vector<std::byte>& file, std::byte code) {
+    const std::array<std::byte, 2> wanted{std::byte{0xff}, code};
+    return std::ranges::search(file, wanted).begin() - file.begin();
+  };
+  auto file = make_jpeg({173, 91, 3, 90, false, true, 1, 0, 100});
+  file[static_cast<std::size_t>(marker(file, std::byte{0xd1})) + 1] = std::byte{0xd3};
+  EXPECT_NE(refusal(file), "");
+  file = make_jpeg({173, 91, 3, 90, false, true, 1, 0, 100});
+  file[static_cast<std::size_t>(marker(file, std::byte{0xd1})) + 1] = std::byte{0xd9};
+  EXPECT_NE(refusal(file), "");
+  file = make_jpeg({173, 91, 3, 90, false, true, 0, 0, 100});
+  file.insert(file.begin() + static_cast<std::ptrdiff_t>(file.size() / 2), {std::byte{0xff}, std::byte{0xd9}});
+  EXPECT_NE(refusal(file), "");
+  file = make_jpeg({173, 91, 3, 90, false, true, 0, 0, 100});
+  for (std::size_t i = file.size() / 2; i < file.size() / 2 + 16; i += 2) {
+    file[i] = std::byte{0xff};
+    file[i + 1] = std::byte{0};
+  }
+  EXPECT_NE(refusal(file), "");
 }
 
 TEST(Jpeg, EverySizeIsReached) {
@@ -164,6 +209,7 @@ TEST(Jpeg, RandomDamageIsSurvived) {
   for (int components : {1, 3, 4})
     for (bool progressive : {false, true})
       files.push_back(make_jpeg({120, 90, components, 80, progressive, true, progressive ? 0 : 1}));
+  for (bool optimized : {false, true}) files.push_back(make_jpeg({90, 70, 3, 97, false, true, 0, 0, 120, optimized}));
   expect_damage_is_survived(files);
 }
 
@@ -253,6 +299,43 @@ TEST(Decoder, OptionsAreChecked) {
   EXPECT_THROW(check({"none", {}, DType::int32, 0}), Error);
   EXPECT_THROW(check({"jpeg", {10, 10, 3}, DType::uint8, -1}), Error);
   EXPECT_NO_THROW(check({"none", {3}, DType::int32, 2}));
+}
+
+template <class Out>
+void expect_the_portable_values(Resizer::Size from_size, Resizer::Box box, Resizer::Size to_size) {
+  SCOPED_TRACE(testing::Message() << from_size.width << " x " << from_size.height << " to " << to_size.width << " x "
+                                  << to_size.height << ", elements of " << sizeof(Out) << " bytes");
+  std::mt19937 random(5);
+  std::vector<std::uint8_t> from(static_cast<std::size_t>(from_size.height * from_size.width * 3));
+  for (auto& value : from) value = static_cast<std::uint8_t>(random());
+  const std::ptrdiff_t height = to_size.height, width = to_size.width;
+  for (const Resizer::Strides& strides :
+       {Resizer::Strides::interleaved(to_size), Resizer::Strides{width, 1, height * width, 0},
+        Resizer::Strides{3 * width, -3, 1, 3 * (width - 1)}}) {
+    // What lies behind the result stays as it is.
+    std::vector<Out> with(static_cast<std::size_t>(3 * height * width) + 64), portable(with);
+    Resizer().run(from.data(), from_size, box, with.data(), to_size, strides, {});
+    Resizer(true).run(from.data(), from_size, box, portable.data(), to_size, strides, {});
+    EXPECT_EQ(std::memcmp(with.data(), portable.data(), with.size() * sizeof(Out)), 0);
+  }
+}
+
+TEST(Resize, VectorCodeGivesThePortableValues) {
+  for (auto [from_height, from_width, to_height, to_width] : {std::array{1, 1, 5, 3},
+                                                              {5, 7, 5, 7},
+                                                              {37, 50, 22, 23},
+                                                              {61, 47, 9, 8},
+                                                              {200, 300, 224, 224},
+                                                              {90, 70, 12, 9},
+                                                              {170, 16, 10, 33}}) {
+    const Resizer::Size from{from_height, from_width}, to{to_height, to_width};
+    const Resizer::Box inner{0.3 * from_height, 0.25 * from_width, 0.55 * from_height, 0.6 * from_width};
+    for (const Resizer::Box& box : {Resizer::Box::of(from), inner}) {
+      expect_the_portable_values<std::uint8_t>(from, box, to);
+      expect_the_portable_values<Float16>(from, box, to);
+      expect_the_portable_values<float>(from, box, to);
+    }
+  }
 }
 
 // Compares with the definition, evaluated pixel by pixel in double precision.

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 
 #include <jpeglib.h>
 #ifdef PENSTOCK_PNG
@@ -47,13 +48,17 @@ std::vector<std::byte> make_jpeg(const ImageOptions& options, int shade) {
     info.num_scans = static_cast<int>(scans.size());
   }
   info.restart_in_rows = options.restart_rows;
+  info.optimize_coding = options.optimized ? TRUE : FALSE;
+  std::mt19937 random(7);
   jpeg_start_compress(&info, TRUE);
   std::vector<JSAMPLE> row(static_cast<std::size_t>(options.width) * static_cast<std::size_t>(options.components));
   for (int y = 0; y < options.height; ++y) {
     for (int x = 0; x < options.width; ++x)
       for (int c = 0; c < options.components; ++c)
-        row[static_cast<std::size_t>(x * options.components + c)] =
-            static_cast<JSAMPLE>(c == 3 ? 255 : expected_value(options, shade, x, y));
+        row[static_cast<std::size_t>(x * options.components + c)] = static_cast<JSAMPLE>(
+            c == 3 ? 255
+                   : expected_value(options, shade, x, y) +
+                         (options.noise > 0 ? static_cast<int>(random() % static_cast<unsigned>(options.noise)) : 0));
     JSAMPROW rows[1] = {row.data()};
     jpeg_write_scanlines(&info, rows, 1);
   }
@@ -63,6 +68,26 @@ std::vector<std::byte> make_jpeg(const ImageOptions& options, int shade) {
   std::vector<std::byte> result(bytes, bytes + size);
   std::free(memory);
   return result;
+}
+
+std::vector<std::byte> decoded_by_libjpeg(const std::vector<std::byte>& file) {
+  jpeg_decompress_struct info;
+  jpeg_error_mgr errors;
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_decompress(&info);
+  jpeg_mem_src(&info, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+  jpeg_read_header(&info, TRUE);
+  info.out_color_space = JCS_RGB;
+  jpeg_start_decompress(&info);
+  const std::size_t row_bytes = std::size_t{info.output_width} * 3;
+  std::vector<std::byte> pixels(row_bytes * info.output_height);
+  while (info.output_scanline < info.output_height) {
+    JSAMPROW rows[1] = {reinterpret_cast<JSAMPLE*>(pixels.data() + info.output_scanline * row_bytes)};
+    jpeg_read_scanlines(&info, rows, 1);
+  }
+  jpeg_finish_decompress(&info);
+  jpeg_destroy_decompress(&info);
+  return pixels;
 }
 
 namespace {

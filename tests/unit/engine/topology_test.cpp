@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -38,6 +39,27 @@ TEST(CpuSets, AProcessUsesWhatItsThreadsMayUse) {
     EXPECT_EQ(allowed_cpus() & all, all);
   }).join();
   EXPECT_FALSE(bind_thread(::pthread_self(), {}));
+}
+
+TEST(CpuSets, OftenAskedForFollowTheCallingThread) {
+  const CpuSet before = cpus_of_process(::getpid());
+  EXPECT_EQ(cpus_of_this_process(), before);
+  EXPECT_EQ(cpus_of_this_process(), before);
+  CpuSet first;
+  first.add(before.cpus().front());
+  std::thread([&] {
+    ASSERT_TRUE(bind_thread(::pthread_self(), first));
+    EXPECT_EQ(cpus_of_this_process(), before) << "the main thread is not bound";
+  }).join();
+  ASSERT_TRUE(bind_thread(::pthread_self(), first));
+  EXPECT_EQ(cpus_of_this_process(), cpus_of_process(::getpid()));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(cpus_of_this_process() == first ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(bind_thread(::pthread_self(), before));
+  EXPECT_EQ(cpus_of_this_process(), before);
 }
 
 TEST(CpuSets, AProcessThatIsGoneHasNone) { EXPECT_TRUE(cpus_of_process(0x3fffffff).empty()); }
