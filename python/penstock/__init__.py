@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from penstock import dataset, model, plan, redistribute, trace
     from penstock._penstock import __version__
     from penstock.call import CollectiveOptions
-    from penstock.checkpoint import ArrayInfo, Checkpointer, CheckpointHandle, CheckpointInfo, register_node
+    from penstock.checkpoint import ArrayInfo, Checkpointer, CheckpointHandle, CheckpointInfo, RngState, register_node
     from penstock.comm import Comm
     from penstock.communicator import Communicator, Work
     from penstock.dataset import Dataset, Skipped, SkippedSamples, Stats, TreeDataset
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PARTS = {
     "_penstock": ("__version__",),
     "call": ("CollectiveOptions",),
-    "checkpoint": ("ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"),
+    "checkpoint": ("ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "RngState", "register_node"),
     "comm": ("Comm",),
     "communicator": ("Communicator", "Work"),
     "dataset": ("Dataset", "Skipped", "SkippedSamples", "Stats", "TreeDataset"),
@@ -74,6 +74,7 @@ __all__ = [
     "Relabeling",
     "RepairReport",
     "Request",
+    "RngState",
     "Skipped",
     "SkippedSamples",
     "Snapshot",

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from penstock import _penstock
+from penstock.checkpoint_random import RngState
 from penstock.checkpoint_schedule import Schedule
 from penstock.checkpoint_tree import (
     ArrayInfo,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.checkpoint_tree import Saved
     from penstock.comm import Comm
 
-__all__ = ["ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"]
+__all__ = ["ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "RngState", "register_node"]
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 _numbers = itertools.count()
@@ -312,8 +313,11 @@ class Checkpointer:
             field with ``metadata={"pytree_node": False}`` that cannot be saved is left out. Leaves:
 
             - :class:`penstock.DistArray`: every rank passes its part;
-            - arrays (NumPy, DLPack), equal on all ranks: each rank saves a share of each, or of their number if they are
-              small;
+            - DTensors of PyTorch, such as FSDP2's state_dicts have, and JAX arrays with any sharding: every rank saves what it
+              has, and one rank saves what several have. The ranks are those of the Checkpointer, in the same order;
+            - arrays and tensors (NumPy, PyTorch, JAX, DLPack), equal on all ranks: each rank saves a share of each, or of their
+              number if they are small;
+            - :class:`penstock.RngState`: each rank's generators of random numbers;
             - numbers, strings, bytes, booleans and None: rank 0's is saved.
         dataset : optional
             An object with ``state_dict()`` and ``load_state_dict()``, such as a :class:`penstock.Dataset`; or a state, such as
@@ -408,7 +412,8 @@ class Checkpointer:
             A tree such as the program saves. Its containers give the types of the result, so no class need be looked up; a
             saved tuple can become a named tuple, a dictionary a dataclass. Its arrays, or anything with ``shape`` and
             ``dtype``, must agree with the saved ones in shape and element type. A :class:`penstock.DistArray` or
-            :class:`penstock.Layout` gives a new layout. It is not changed. The error for a tree that differs names all
+            :class:`penstock.Layout` gives a new layout, and a DTensor or JAX array a sharding. Tensors of PyTorch and JAX arrays
+            come back as such, on the same devices. It is not changed. The error for a tree that differs names all
             differences.
         only : str or iterable of str, optional
             Shell patterns for names of leaves, such as ``"params/*"`` (``*`` matches "/", too). Nothing else is read. The

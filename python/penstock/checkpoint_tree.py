@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.checkpoint_random import RngState, RowOfRank
 from penstock.error import Error
 from penstock.layout import DistArray, Layout
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock import _penstock
+    from penstock.checkpoint_torch import Saved as SavedTensor
 
     #: (name, element type, layout, memory)
     Saved = tuple[str, str, _penstock.Layout, NDArray[Any] | None]
@@ -62,7 +64,9 @@ class _Registration(NamedTuple):
     unflatten: Callable[[Any], Any]
 
 
-_registered: dict[type, _Registration] = {}
+_registered: dict[type, _Registration] = {
+    RngState: _Registration(lambda state: state._saved(), lambda rows: RngState._of_rank(rows, 0))
+}
 
 
 def register_node(kind: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any], Any]) -> None:
@@ -212,6 +216,16 @@ def _jax_leaves(node: Any) -> ModuleType | None:
     return penstock.jax.checkpoint
 
 
+def _torch_leaves(node: Any) -> ModuleType | None:
+    """What knows this leaf, if it is a tensor of PyTorch."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(node, getattr(torch, "Tensor", ())):
+        return None
+    import penstock.checkpoint_torch
+
+    return penstock.checkpoint_torch
+
+
 def _encode_leaf(node: Any, path: str, arrays: list[Saved], shares: Shares) -> Any:
     if node is None or isinstance(node, (bool, str)):
         return node
@@ -225,6 +239,11 @@ def _encode_leaf(node: Any, path: str, arrays: list[Saved], shares: Shares) -> A
         return {"complex": [repr(node.real), repr(node.imag)]}
     if isinstance(node, (bytes, bytearray)):
         return {"bytes": bytes(node).hex()}
+    if isinstance(node, RowOfRank):
+        arrays.append((path, "uint8", _rows(shares.ranks, node.row.size), node.row))
+        return {"distributed": [path, node.row.dtype.str]}
+    if (leaves_of_torch := _torch_leaves(node)) is not None:
+        return _encode_tensor(leaves_of_torch.saved(node, path or "tree", shares), path or "tree", arrays, shares)
     if (leaves_of_jax := _jax_leaves(node)) is not None:
         node = leaves_of_jax.saved(node, path or "tree", shares)
     if isinstance(node, DistArray):
@@ -259,6 +278,22 @@ def _encode_array(node: Any, path: str, arrays: list[Saved], shares: Shares) -> 
     return {"array": [path, described, shape]}
 
 
+def _encode_tensor(tensor: SavedTensor, path: str, arrays: list[Saved], shares: Shares) -> Any:
+    elements, shape = tensor.elements, list(tensor.elements.shape)
+    if elements.dtype.name == tensor.dtype:
+        described, dtype = elements.dtype.str, _bits_type(elements.dtype)[0]
+    else:
+        described = tensor.dtype
+        dtype = described if described in _NATIVE else _BITS[elements.itemsize]
+    if tensor.layout is not None:
+        arrays.append((path, dtype, tensor.layout._native, bits_of(elements.reshape(-1))[0]))
+        return {"distributed": [path, described]}
+    layout, part = shares.take(elements)
+    bits = None if part is None else bits_of(np.ascontiguousarray(part).reshape(-1))[0]
+    arrays.append((path, dtype, layout, bits))
+    return {"array": [path, described, shape]}
+
+
 def bits_of(flat: NDArray[Any]) -> tuple[NDArray[Any] | None, str]:
     """The elements as a type that is saved, and its name; None for sizes that none has."""
     dtype, is_same = _bits_type(flat.dtype)
@@ -277,6 +312,12 @@ def _bits_type(dtype: np.dtype[Any]) -> tuple[str, bool]:
 @functools.lru_cache(maxsize=1024)
 def _whole(shape: tuple[int, ...], owner: int, ranks: int) -> _penstock.Layout:
     return Layout.whole(shape, owner, ranks)._native
+
+
+@functools.lru_cache(maxsize=64)
+def _rows(ranks: int, length: int) -> _penstock.Layout:
+    """A row of each rank."""
+    return Layout.grid(range(ranks + 1), [0, length], range(ranks), ranks=ranks)._native
 
 
 @functools.lru_cache(maxsize=1024)
@@ -302,7 +343,7 @@ def _cut(shape: tuple[int, ...], owners: tuple[int, ...], ranks: int) -> tuple[_
     return Layout.grid(*splits, of_blocks, ranks=ranks)._native, borders
 
 
-for _cache in (_whole, _cut):
+for _cache in (_whole, _rows, _cut):
     atexit.register(_cache.cache_clear)  # nanobind reports objects that outlive it
 
 
@@ -494,6 +535,8 @@ class Comparison:
         saved, wanted = _open_encoded(node), _open(like)
         if saved is None and wanted is None:
             self._compare_leaves(node, like, path)
+        elif _is_rng_state(saved) and isinstance(like, RngState):
+            pass  # of whatever generators there were
         elif saved is None or wanted is None or not _compatible(saved, wanted):
             text = _leaf_text(node) if saved is None else self._saved_text(saved)
             if matches(path, self._patterns) or saved is not None:
@@ -545,11 +588,15 @@ class Comparison:
             self.layouts[name] = layout
 
 
+def _is_rng_state(saved: _Encoded | None) -> bool:
+    return saved is not None and list(saved.type_name) == _type_name(RngState)
+
+
 def _layout_of(like: Any) -> Layout | None:
     if isinstance(like, (Layout, DistArray)):
         return like if isinstance(like, Layout) else like.layout
-    leaves_of_jax = _jax_leaves(like)
-    return None if leaves_of_jax is None else leaves_of_jax.layout(like)
+    known = _torch_leaves(like) or _jax_leaves(like)
+    return None if known is None else known.layout(like)
 
 
 def _compatible(saved: _Encoded, wanted: _Node) -> bool:
@@ -593,12 +640,16 @@ class Restorer:
                 return like
             left = _left_out(node)
             if left is None:
-                value = self.leaf(node)
+                leaves_of_torch = None if like is _ANYTHING else _torch_leaves(like)
+                if leaves_of_torch is not None:
+                    return leaves_of_torch.made(like, self.leaf(node, as_bits=True))
                 leaves_of_jax = None if like is _ANYTHING else _jax_leaves(like)
-                return value if leaves_of_jax is None else leaves_of_jax.made(like, value)
+                return self.leaf(node) if leaves_of_jax is None else leaves_of_jax.made(like, self.leaf(node))
             if like is _ANYTHING:
                 raise Error(f"'{path}', a {left}, was not saved; pass like= with a tree that has it")
             return like
+        if _is_rng_state(saved):
+            return RngState._of_rank(self.restore(saved.items[0][1], path), self._rank)
         wanted = None if like is _ANYTHING else _open(like)
         if wanted is None:
             children = [self.restore(child, joined(path, key)) for key, child in saved.items]
@@ -632,13 +683,17 @@ class Restorer:
                 )
         return _made(saved.kind, cls, keys, children)
 
-    def leaf(self, node: Any) -> Any:
+    def leaf(self, node: Any, as_bits: bool = False) -> Any:
+        """`as_bits`: elements of types that NumPy does not know as integers of their size."""
         array = _array_of(node)
         if array is None:
             return _decode_plain(node)
         name, described, shape = array
-        _, layout, memory, wanted = self._arrays[name]
-        dtype = dtype_of(described)
+        saved_as, layout, memory, wanted = self._arrays[name]
+        if as_bits and not _is_numpys(described):
+            dtype = np.dtype("uint16" if saved_as == "bfloat16" else saved_as)
+        else:
+            dtype = dtype_of(described)
         if isinstance(wanted, DistArray):
             if wanted.dtype != dtype:
                 raise Error(f"'{name}' was saved with elements of {dtype}, the DistArray to fill has {wanted.dtype}")

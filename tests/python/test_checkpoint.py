@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
@@ -480,6 +481,24 @@ def test_a_save_and_its_drain_take_one_state_of_memory(urls, buffered):
         pytest.skip("the peak of the memory cannot be begun anew here")
     beside = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     assert beside <= 64 << 20, f"{beside} bytes beside one state"
+
+
+def test_random_numbers_go_on_where_they_were(urls):
+    def draw() -> tuple[float, float, float]:
+        return random.random(), random.gauss(0, 1), np.random.standard_normal()  # noqa: NPY002
+
+    random.gauss(0, 1)
+    np.random.standard_normal()  # each has a normal number left over  # noqa: NPY002
+    with ps.Checkpointer(**urls) as ck:
+        ck.save(1, {"random": ps.RngState(), "a": np.ones(3)}).wait()
+        expected = [draw() for _ in range(3)]
+        for like in ({}, {"like": {"random": ps.RngState(), "a": np.zeros(3)}}):
+            ck.restore(**like)[1]["random"].set()
+            assert [draw() for _ in range(3)] == expected
+        ck.save(2, ck.restore()[1]).wait()
+        ck.restore(step=2)[1]["random"].set()
+        assert [draw() for _ in range(3)] == expected
+        assert ck.inspect().arrays.keys() == {"a", "random/python", "random/numpy"}
 
 
 def test_one_process_has_no_partner(tmp_path):

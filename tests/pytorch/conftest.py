@@ -6,10 +6,14 @@ The ranks are started by mpiexec, and by torchrun in tests/pytorch_programs/test
 from __future__ import annotations
 
 import importlib.util
+import pathlib
+import shutil
+import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import penstock as ps
 import pytest
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -46,3 +50,17 @@ def _together(gloo: Any) -> None:
     import torch.distributed as dist
 
     dist.barrier(gloo)
+
+
+@pytest.fixture
+def checkpoints(group: Any) -> Iterator[ps.Checkpointer]:
+    MPI = pytest.importorskip("mpi4py.MPI", reason="the ranks were not started by MPI")
+    world = MPI.COMM_WORLD
+    if world.size != group.size():
+        pytest.skip("the ranks were not started by MPI")
+    folder = pathlib.Path(world.bcast(tempfile.mkdtemp(prefix="penstock-test-") if world.rank == 0 else None))
+    with ps.Checkpointer(f"file://{folder}/slow", burst_buffer=f"file://{folder}/fast", comm=world) as opened:
+        yield opened
+    world.Barrier()
+    if world.rank == 0:
+        shutil.rmtree(folder)

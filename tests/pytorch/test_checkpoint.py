@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
-import shutil
-import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import penstock as ps
 import pytest
-
-
-@pytest.fixture
-def checkpoints(group: Any) -> Iterator[ps.Checkpointer]:
-    MPI = pytest.importorskip("mpi4py.MPI", reason="the ranks were not started by MPI")
-    world = MPI.COMM_WORLD
-    if world.size != group.size():
-        pytest.skip("the ranks were not started by MPI")
-    folder = pathlib.Path(world.bcast(tempfile.mkdtemp(prefix="penstock-test-") if world.rank == 0 else None))
-    with ps.Checkpointer(f"file://{folder}/slow", burst_buffer=f"file://{folder}/fast", comm=world) as opened:
-        yield opened
-    world.Barrier()
-    if world.rank == 0:
-        shutil.rmtree(folder)
 
 
 def state(axis: int, scale: float) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_the_layout_is_torchs_index_mapping(shape: tuple[int, ...], mesh_shape: 
         strided = any(isinstance(placement, _StridedShard) for placement in placements)
         for rank, place in places:
             part, held = parts[place], boxes[rank]
-            assert tensors._local_shape(held) == tuple(part.shape), (placements, place)
+            assert tensors.local_shape(held) == tuple(part.shape), (placements, place)
             views = tensors._views(part, held)
             array = ps.DistArray(layout, views, rank, tensors._bits(part).dtype)  # checks shapes
             for view, box in zip(array.local, [box for box in held if not box.is_empty]):

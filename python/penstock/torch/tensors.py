@@ -18,7 +18,7 @@ from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from penstock.error import Error
 from penstock.layout import Layout
-from penstock.tensor_layout import Box, Move, Redistributing, layout_of_boxes, owned_boxes, parts_of, start_move
+from penstock.tensor_layout import Box, Move, Redistributing, layout_of_boxes, owned_boxes, start_move
 from penstock.torch.process_group import ProcessGroup
 
 #: By size in bytes. Tensors are only moved, so elements without arithmetic (8-bit floats) travel as such bits.
@@ -125,7 +125,7 @@ def iredistribute(
         target, wanted = _placed(shape, mesh, places, found)
         with torch.no_grad():
             given = _checked_local(tensor, held.get(rank), rank)
-            local = given.new_empty(_local_shape(wanted[rank])) if rank in wanted else given.new_empty(0)
+            local = given.new_empty(local_shape(wanted[rank])) if rank in wanted else given.new_empty(0)
         parts = _views(given, held.get(rank, ())), _views(local, wanted.get(rank, ()))
 
         def finish() -> DTensor:
@@ -154,11 +154,11 @@ def _group(given: Any) -> ProcessGroup:
     return group
 
 
-def _ranks_of_mesh(mesh: DeviceMesh, group: Any) -> NDArray[Any]:
+def _ranks_of_mesh(mesh: DeviceMesh, group: Any, any_device: bool = False) -> NDArray[Any]:
     """The ranks in the group, in the shape of the mesh."""
     if not isinstance(mesh, DeviceMesh):
         raise Error(f"the mesh is a {type(mesh).__name__}; expected a DeviceMesh")
-    if mesh.device_type != "cpu":
+    if mesh.device_type != "cpu" and not any_device:
         raise Error(f'the mesh has devices of type "{mesh.device_type}"; expected "cpu"')
     members = None if group is None else tuple(dist.get_process_group_ranks(group))
     ranks = np.asarray(mesh.mesh)
@@ -183,14 +183,25 @@ def _ranks_of_mesh(mesh: DeviceMesh, group: Any) -> NDArray[Any]:
 def _placed(
     shape: tuple[int, ...], mesh: DeviceMesh, placements: Sequence[Placement], group: Any
 ) -> tuple[Layout, dict[int, list[Box]]]:
-    ranks = _ranks_of_mesh(mesh, group)
+    """The layout of a tensor, and the boxes of each rank in the order of its local tensor."""
+    return _layout(*_places(shape, mesh, placements, group), dist.get_world_size(group))
+
+
+def boxes_in_mesh(shape: tuple[int, ...], mesh: DeviceMesh, placements: Sequence[Placement]) -> dict[int, list[Box]]:
+    """The boxes of each rank in the order of its local tensor, which may be replicated in any way. On any device."""
+    return _boxes(*_places(shape, mesh, placements, None, any_device=True))
+
+
+def _places(
+    shape: tuple[int, ...], mesh: DeviceMesh, placements: Sequence[Placement], group: Any, any_device: bool = False
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...], tuple[Placement, ...]]:
+    ranks = _ranks_of_mesh(mesh, group, any_device)
     places = tuple(_checked_placement(place, len(shape)) for place in placements)
     if len(places) != ranks.ndim:
         raise Error(
             f"{len(places)} placements given for a mesh of {ranks.ndim} dimensions; expected one for each of them"
         )
-    total = dist.get_world_size(group)
-    return _layout(shape, ranks.shape, _coordinates(ranks), places, total)
+    return shape, ranks.shape, _coordinates(ranks), places
 
 
 def _checked_placement(placement: object, ndim: int) -> Placement:
@@ -282,7 +293,7 @@ def _piece(runs: _Runs, pieces: int, index: int) -> _Runs:
     return found
 
 
-def _local_shape(boxes: Sequence[Box]) -> tuple[int, ...]:
+def local_shape(boxes: Sequence[Box]) -> tuple[int, ...]:
     """Of a local tensor that is a grid of boxes."""
     axes = zip(*(zip(box.begin, box.shape) for box in boxes))
     return tuple(sum(length for _, length in set(axis)) for axis in axes)
@@ -294,9 +305,9 @@ def _checked_local(tensor: DTensor, boxes: Sequence[Box] | None, rank: int) -> T
         raise Error(f'the tensor is on device "{local.device}"; expected memory of the CPU: pass tensor.cpu()')
     if local.layout is not torch.strided:
         raise Error(f"the tensor has the layout {local.layout}; expected a dense tensor")
-    if boxes is not None and tuple(local.shape) != _local_shape(boxes):
+    if boxes is not None and tuple(local.shape) != local_shape(boxes):
         raise Error(
-            f"the local tensor of rank {rank} has the shape {tuple(local.shape)}; expected {_local_shape(boxes)}, which the "
+            f"the local tensor of rank {rank} has the shape {tuple(local.shape)}; expected {local_shape(boxes)}, which the "
             f"placements {tensor.placements} give to it of {tuple(tensor.shape)}"
         )
     local = local.detach().resolve_conj().resolve_neg()
@@ -314,9 +325,13 @@ def _bits(tensor: Tensor) -> NDArray[Any]:
 
 def _views(tensor: Tensor, boxes: Sequence[Box]) -> list[NDArray[Any]]:
     """The part of a local tensor's memory for each of its boxes that is not empty."""
+    return [_bits(view) for view in views_of(tensor, boxes)]
+
+
+def views_of(tensor: Tensor, boxes: Sequence[Box]) -> list[Tensor]:
+    """The part of a local tensor for each of its boxes that is not empty."""
     if len(boxes) <= 1:
-        return parts_of(boxes, [_bits(tensor)])
-    bits, views = _bits(tensor), []
+        return [tensor for box in boxes if not box.is_empty]
     starts: list[dict[tuple[int, int], int]] = []
     for axis in range(tensor.dim()):
         at: dict[tuple[int, int], int] = {}
@@ -325,7 +340,9 @@ def _views(tensor: Tensor, boxes: Sequence[Box]) -> list[NDArray[Any]]:
             at[run] = place
             place += run[1]
         starts.append(at)
+    views = []
     for box in boxes:
-        begin = tuple(at[run] for at, run in zip(starts, zip(box.begin, box.shape)))
-        views.append(bits[Box(begin, box.shape).slices])
-    return parts_of(boxes, views)
+        if not box.is_empty:
+            begin = tuple(at[run] for at, run in zip(starts, zip(box.begin, box.shape)))
+            views.append(tensor[Box(begin, box.shape).slices])
+    return views
