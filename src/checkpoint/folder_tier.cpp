@@ -56,6 +56,10 @@ class FolderTier final : public Tier {
     find(version, [&](const Attempt& attempt) { backend_->read(data_key(attempt, rank), offset_bytes, to); });
   }
 
+  std::uint64_t request_bytes() const override {
+    return std::min<std::uint64_t>(kMostRequestBytes, backend_->read_shape().piece_bytes);
+  }
+
   std::uint64_t take_generation(std::uint64_t seen) override {
     char host[256] = "";
     gethostname(host, sizeof host - 1);

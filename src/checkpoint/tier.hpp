@@ -78,6 +78,11 @@ class Tier {
   /// Reads a part of a rank's object.
   virtual void read(const Version& version, int rank, const ObjectInfo& info, std::uint64_t offset_bytes,
                     Bytes to) const = 0;
+  /// How much one of several concurrent reads should ask for. Where a request costs next to nothing that is little, so
+  /// that a chunk is verified while it is in the core's cache.
+  virtual std::uint64_t request_bytes() const { return kMostRequestBytes; }
+
+  static constexpr std::uint64_t kMostRequestBytes = std::uint64_t{8} << 20;
 
   /// Slow tier only. Takes the next generation above `seen`, durably. From then on, check_generation fails for all
   /// lower ones.

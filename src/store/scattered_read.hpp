@@ -10,6 +10,7 @@
 #include "penstock/types.hpp"
 #include "store/backend.hpp"
 #include "store/data_object.hpp"
+#include "store/read_buffer.hpp"
 
 namespace penstock::store {
 
@@ -41,7 +42,6 @@ class ScatteredRead {
     std::uint64_t offset_bytes;
     Bytes to;
   };
-  class Buffer;
 
   void sort();
   void load_tables();
