@@ -48,6 +48,7 @@ struct Draft {
   std::uint64_t end_bytes = 0;  ///< the end of the last rank's object, see places()
   Base base;
   std::vector<Written> written;  ///< by rank
+  bool drained = false;          ///< it is complete in the burst buffer, too
 };
 
 struct Publication {
@@ -99,12 +100,13 @@ class Tier {
   virtual Base base(std::uint64_t) { return {}; }
   /// Whether this rank's part of a base must not be trusted.
   virtual bool distrusts() const { return false; }
-  /// Stores this rank's object, durably. Throws Error(exists) if another program has put one there.
-  virtual Written write(const Version& version, int rank, const Content& content, const Base& base) = 0;
-  /// Takes back what this rank has written and nobody publishes. Failures are warnings.
-  virtual void discard(const Version& version, int rank, const Written& written, const Warn& warn) = 0;
-  /// Rank 0. Makes the checkpoint exist, unless a newer job has taken its generation in `slow`.
-  virtual Publication publish(const Version& version, const Draft& draft, const Tier& slow) = 0;
+  /// Stores the object of `rank`, durably. Throws Error(exists) if another program has put one there.
+  virtual Written write(const Attempt& attempt, int rank, const Content& content, const Base& base) = 0;
+  /// Takes back what this process has written and nobody publishes. Failures are warnings.
+  virtual void discard(const Attempt& attempt, int rank, const Written& written, const Warn& warn) = 0;
+  /// Rank 0. Makes the checkpoint exist, unless a newer job than that of the attempt has taken its generation in
+  /// `slow`.
+  virtual Publication publish(const Attempt& attempt, const Draft& draft, const Tier& slow) = 0;
   /// Burst buffer only. Puts a manifest that rank 0 has published in its own.
   virtual void copy_manifest(const Version&, const std::string&) {}
   /// Every rank, after the publication has succeeded.
