@@ -99,13 +99,12 @@ class Value::Parser {
     ++at_;
     std::string result;
     while (true) {
+      std::size_t end = at_;
+      while (end < text_.size() && text_[end] != '"' && text_[end] != '\\') ++end;
+      result += text_.substr(at_, end - at_);
+      at_ = end;
       if (at_ >= text_.size()) fail("the end of a string");
-      const char c = text_[at_++];
-      if (c == '"') return result;
-      if (c != '\\') {
-        result += c;
-        continue;
-      }
+      if (text_[at_++] == '"') return result;
       if (at_ >= text_.size()) fail("an escape");
       const char escape = text_[at_++];
       constexpr std::string_view kEscapes = "\"\\/bfnrt";

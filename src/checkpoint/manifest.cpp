@@ -46,34 +46,69 @@ double from_text(const std::string& text) {
   return value;
 }
 
-/// [array][rank]
-std::vector<std::vector<std::uint64_t>> offsets_of(const std::vector<ArraySpec>& arrays, int ranks) {
+[[noreturn]] void refuse_place(const ArraySpec& array, std::size_t rank) {
+  refuse("array '" + array.name + "' lies outside the object of rank " + std::to_string(rank));
+}
+
+std::uint64_t aligned(std::uint64_t offset_bytes) {
+  return (offset_bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
+}
+
+/// The offsets that follow from the layouts, by array and rank. Goes through the arrays once: there may be many, on many
+/// ranks. Calls `misfit(array, rank)` for one that ends behind data_bytes(rank).
+template <class DataBytes, class Misfit>
+std::vector<std::vector<std::uint64_t>> offsets_of(const std::vector<ArraySpec>& arrays, std::size_t ranks,
+                                                   const DataBytes& data_bytes, const Misfit& misfit) {
   std::vector<std::vector<std::uint64_t>> offsets(arrays.size());
-  for (std::vector<std::uint64_t>& of_array : offsets) of_array.reserve(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<std::uint64_t> in_object = object_offsets(arrays, rank);
-    for (std::size_t a = 0; a < arrays.size(); ++a) offsets[a].push_back(in_object[a]);
+  std::vector<std::uint64_t> end(ranks);
+  for (std::size_t a = 0; a < arrays.size(); ++a) {
+    offsets[a].resize(ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const std::uint64_t size_bytes = local_bytes(arrays[a], static_cast<int>(rank));
+      if (size_bytes == 0) continue;
+      const std::uint64_t begin = aligned(end[rank]);
+      const std::uint64_t most = data_bytes(rank);
+      if (begin > most || size_bytes > most - begin) misfit(arrays[a], rank);
+      offsets[a][rank] = begin;
+      end[rank] = begin + size_bytes;
+    }
   }
   return offsets;
 }
 
-void check(const Manifest& manifest) {
-  if (manifest.chunk_bytes == 0 || manifest.chunk_bytes % kArrayAlignment != 0) {
-    refuse("chunk_bytes is " + std::to_string(manifest.chunk_bytes) + "; expected a multiple of 64");
+/// Whether the offsets of a manifest follow from its layouts.
+bool has_derived_offsets(const Manifest& manifest) {
+  const auto any = [](std::size_t) { return ~std::uint64_t{0}; };
+  return manifest.offsets_bytes ==
+         offsets_of(manifest.arrays, manifest.objects.size(), any, [](const ArraySpec&, std::size_t) {});
+}
+
+/// Of a format that lists no offsets.
+void derive_offsets(Manifest& manifest) {
+  const auto data_bytes = [&](std::size_t rank) { return manifest.objects[rank].data_bytes; };
+  manifest.offsets_bytes = offsets_of(manifest.arrays, manifest.objects.size(), data_bytes, refuse_place);
+}
+
+void check_ranks(const Manifest& manifest) {
+  for (const ArraySpec& array : manifest.arrays) {
+    if (array.layout.ranks() > manifest.ranks()) refuse("array '" + array.name + "' lies on more ranks than saved it");
   }
+}
+
+void check_offsets(const Manifest& manifest) {
   for (std::size_t a = 0; a < manifest.arrays.size(); ++a) {
     const ArraySpec& array = manifest.arrays[a];
-    if (manifest.offsets_bytes[a].size() != manifest.objects.size()) {
-      refuse("array '" + array.name + "' has " + std::to_string(manifest.offsets_bytes[a].size()) + " offsets for " +
+    const std::vector<std::uint64_t>& offsets = manifest.offsets_bytes[a];
+    if (offsets.size() != manifest.objects.size()) {
+      refuse("array '" + array.name + "' has " + std::to_string(offsets.size()) + " offsets for " +
              std::to_string(manifest.objects.size()) + " ranks");
     }
-    if (array.layout.ranks() > manifest.ranks()) refuse("array '" + array.name + "' lies on more ranks than saved it");
-    for (int r = 0; r < manifest.ranks(); ++r) {
-      const std::uint64_t offset_bytes = manifest.offsets_bytes[a][static_cast<std::size_t>(r)];
-      const std::uint64_t size_bytes = local_bytes(array, r);
-      const std::uint64_t data_bytes = manifest.objects[static_cast<std::size_t>(r)].data_bytes;
+    for (std::size_t rank = 0; rank < offsets.size(); ++rank) {
+      const std::uint64_t size_bytes = local_bytes(array, static_cast<int>(rank));
+      const std::uint64_t data_bytes = manifest.objects[rank].data_bytes;
+      const std::uint64_t offset_bytes = offsets[rank];
       if (offset_bytes % kArrayAlignment != 0 || offset_bytes > data_bytes || size_bytes > data_bytes - offset_bytes) {
-        refuse("array '" + array.name + "' lies outside the object of rank " + std::to_string(r));
+        refuse_place(array, rank);
       }
     }
   }
@@ -89,7 +124,7 @@ std::vector<std::uint64_t> object_offsets(const std::vector<ArraySpec>& arrays, 
   std::vector<std::uint64_t> offsets;
   std::uint64_t end = 0;
   for (const ArraySpec& array : arrays) {
-    offsets.push_back((end + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment);
+    offsets.push_back(aligned(end));
     const std::uint64_t size_bytes = local_bytes(array, rank);
     // An empty array must not extend the object's data to its offset.
     if (size_bytes == 0) {
@@ -103,7 +138,7 @@ std::vector<std::uint64_t> object_offsets(const std::vector<ArraySpec>& arrays, 
 }
 
 std::string Manifest::serialize() const {
-  const bool large = arrays.size() * objects.size() > kListedOffsets && offsets_bytes == offsets_of(arrays, ranks());
+  const bool large = arrays.size() * objects.size() > kListedOffsets && has_derived_offsets(*this);
   std::string text =
       "{\"penstock\": \"checkpoint\", \"format\": " + std::to_string(large ? kLargeFormat : kFormat) +
       ", \"step\": " + std::to_string(version.step) + ", \"generation\": " + std::to_string(version.generation) +
@@ -210,8 +245,15 @@ Manifest Manifest::parse(std::string_view text) {
     std::vector<std::uint64_t>& offsets = manifest.offsets_bytes.emplace_back();
     for (const json::Value& offset : array.at("offsets_bytes").items()) offsets.push_back(offset.number());
   }
-  if (format >= kLargeFormat) manifest.offsets_bytes = offsets_of(manifest.arrays, manifest.ranks());
-  check(manifest);
+  if (manifest.chunk_bytes == 0 || manifest.chunk_bytes % kArrayAlignment != 0) {
+    refuse("chunk_bytes is " + std::to_string(manifest.chunk_bytes) + "; expected a multiple of 64");
+  }
+  check_ranks(manifest);
+  if (format >= kLargeFormat) {
+    derive_offsets(manifest);
+  } else {
+    check_offsets(manifest);
+  }
   return manifest;
 }
 

@@ -65,15 +65,18 @@ Layout Layout::from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owner
   tables->tile_offset_elems.resize(tables->owners.size());
   tables->local_size_elems.assign(static_cast<std::size_t>(ranks), 0);
   std::vector<std::int64_t> next(tables->first_tile.begin(), tables->first_tile.end() - 1);
+  std::vector<std::int64_t> coordinate(tables->axes.size());  // of tile i
   for (std::int64_t i = 0; i < tiles; ++i) {
     const auto tile = static_cast<std::size_t>(i);
     const auto rank = static_cast<std::size_t>(tables->owners[tile]);
     tables->rank_tiles[static_cast<std::size_t>(next[rank]++)] = i;
     tables->tile_offset_elems[tile] = tables->local_size_elems[rank];
     std::int64_t size_elems = 1;
-    const std::vector<std::int64_t> coordinate = layout.tile_coordinate(i);
     for (std::size_t d = 0; d < coordinate.size(); ++d) size_elems *= tables->axes[d].local_length(coordinate[d]);
     tables->local_size_elems[rank] += size_elems;
+    for (std::size_t d = coordinate.size(); d-- > 0 && ++coordinate[d] == tables->axes[d].coordinates();) {
+      coordinate[d] = 0;
+    }
   }
   return layout;
 }

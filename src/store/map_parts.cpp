@@ -10,6 +10,8 @@
 #include "store/map_parts.hpp"
 
 #include <algorithm>
+#include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -215,10 +217,16 @@ Root read_root(Decoder& decoder) {
   return root;
 }
 
-/// Reads and verifies `size_bytes` bytes of the blocks, from `at` on.
-using ReadBlocks = std::function<std::vector<std::byte>(std::uint64_t at, std::uint64_t size_bytes)>;
+/// A lookup's access to the trees of an object. `lock` protects them, and is not held while `read` reads from storage.
+struct Access {
+  std::unique_lock<std::mutex>& lock;
+  std::condition_variable& read_ended;
+  std::function<std::vector<std::byte>(std::uint64_t at, std::uint64_t size_bytes)> read;
+};
 
-/// One tree, of which those blocks are in memory that lookups have read.
+/// One tree, of which those blocks are in memory that lookups have read. The lock is held in all functions, except
+/// while blocks are read. Meanwhile others use the tree: what is in memory stays where it is, a block that is being
+/// read belongs to the lookup that reads it, and others that need it wait for it.
 template <typename Leaf>
 class BlockTree {
  public:
@@ -234,9 +242,9 @@ class BlockTree {
 
   /// Appends the leaves that may hold keys in [begin, end), kMostLeavesAtOnce at most, with the first key of each.
   /// Returns `end`, or where the leaves begin that were left out.
-  std::uint64_t find(std::uint64_t begin, std::uint64_t end, const ReadBlocks& read, const DecodeLeaf& decode,
+  std::uint64_t find(std::uint64_t begin, std::uint64_t end, const Access& access, const DecodeLeaf& decode,
                      std::vector<std::pair<std::uint64_t, Leaf*>>& found) {
-    return find_in(top_, height_, begin, end, read, decode, found);
+    return find_in(top_, height_, begin, end, access, decode, found);
   }
 
  private:
@@ -244,6 +252,7 @@ class BlockTree {
   struct Child {
     BlockReference block;
     std::uint64_t at = 0;
+    bool is_being_read = false;
     std::unique_ptr<Node> node;
     std::unique_ptr<Leaf> leaf;
   };
@@ -275,7 +284,7 @@ class BlockTree {
   }
 
   std::uint64_t find_in(Node& node, std::uint64_t height, std::uint64_t begin, std::uint64_t end,
-                        const ReadBlocks& read, const DecodeLeaf& decode,
+                        const Access& access, const DecodeLeaf& decode,
                         std::vector<std::pair<std::uint64_t, Leaf*>>& found) {
     const auto before = [](std::uint64_t key, const Child& child) { return key < child.block.first; };
     auto& children = node.children;
@@ -285,28 +294,34 @@ class BlockTree {
     if (height > 0) {
       for (; child != last; ++child) {
         if (found.size() >= kMostLeavesAtOnce) return child->block.first;
-        load(child, child + 1, read,
+        load(child, child + 1, access,
              [&](Child& one, Decoder& decoder) { one.node = std::make_unique<Node>(read_node(decoder)); });
-        const std::uint64_t rest = find_in(*child->node, height - 1, begin, end, read, decode, found);
+        const std::uint64_t rest = find_in(*child->node, height - 1, begin, end, access, decode, found);
         if (rest != end) return rest;
       }
       return end;
     }
     const auto room = static_cast<std::ptrdiff_t>(kMostLeavesAtOnce - std::min(kMostLeavesAtOnce, found.size()));
     const auto stop = last - child > room ? child + room : last;
-    load(child, stop, read, [&](Child& one, Decoder& decoder) { one.leaf = std::make_unique<Leaf>(decode(decoder)); });
+    load(child, stop, access, [&](Child& one, Decoder& decoder) { one.leaf = std::make_unique<Leaf>(decode(decoder)); });
     for (; child != stop; ++child) found.emplace_back(child->block.first, child->leaf.get());
     return stop == last ? end : stop->block.first;
   }
 
+  using Children = typename std::vector<Child>::iterator;
+
+  static bool is_loaded(const Child& child) { return child.node || child.leaf; }
+
   /// Reads those of the children that are not in memory; neighbours by one access.
   template <typename Decode>
-  void load(typename std::vector<Child>::iterator from, typename std::vector<Child>::iterator to,
-            const ReadBlocks& read, const Decode& decode) {
-    const auto loaded = [](const Child& child) { return child.node || child.leaf; };
+  void load(Children from, Children to, const Access& access, const Decode& decode) {
     while (from != to) {
-      if (loaded(*from)) {
+      if (is_loaded(*from)) {
         ++from;
+        continue;
+      }
+      if (from->is_being_read) {
+        access.read_ended.wait(access.lock);
         continue;
       }
       auto last = from;
@@ -314,21 +329,44 @@ class BlockTree {
       do {
         bytes += last->block.size_bytes;
         ++last;
-      } while (last != to && !loaded(*last) && bytes + last->block.size_bytes <= kMostAtOnceBytes);
-      const std::vector<std::byte> run = read(from->at, bytes);
-      ConstBytes rest = run;
-      for (; from != last; ++from) {
-        const ConstBytes block = rest.first(from->block.size_bytes);
-        rest = rest.subspan(block.size());
-        if (const Checksum found = checksum(block); found != from->block.sum) {
-          throw Error(ErrorCode::corrupt, name_ + " is damaged: its block at " + std::to_string(from->at) + " (" +
-                                              std::to_string(block.size()) + " bytes) has checksum " +
-                                              to_string(found) + "; expected " + to_string(from->block.sum));
-        }
-        Decoder decoder(block, name_);
-        decode(*from, decoder);
-        decoder.end();
+      } while (last != to && !is_loaded(*last) && !last->is_being_read &&
+               bytes + last->block.size_bytes <= kMostAtOnceBytes);
+      load_run(from, last, bytes, access, decode);
+      from = last;
+    }
+  }
+
+  template <typename Decode>
+  void load_run(Children from, Children to, std::uint64_t bytes, const Access& access, const Decode& decode) {
+    const auto mark = [&](bool is_being_read) {
+      for (auto child = from; child != to; ++child) child->is_being_read = is_being_read;
+    };
+    std::vector<std::byte> run;
+    std::exception_ptr failure;
+    const std::uint64_t at = from->at;
+    mark(true);
+    access.lock.unlock();
+    try {
+      run = access.read(at, bytes);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    access.lock.lock();
+    mark(false);
+    access.read_ended.notify_all();
+    if (failure) std::rethrow_exception(failure);
+    ConstBytes rest = run;
+    for (auto child = from; child != to; ++child) {
+      const ConstBytes block = rest.first(child->block.size_bytes);
+      rest = rest.subspan(block.size());
+      if (const Checksum found = checksum(block); found != child->block.sum) {
+        throw Error(ErrorCode::corrupt, name_ + " is damaged: its block at " + std::to_string(child->at) + " (" +
+                                            std::to_string(block.size()) + " bytes) has checksum " + to_string(found) +
+                                            "; expected " + to_string(child->block.sum));
       }
+      Decoder decoder(block, name_);
+      decode(*child, decoder);
+      decoder.end();
     }
   }
 
@@ -451,10 +489,10 @@ class ObjectInParts final : public StoredMap {
   }
   [[noreturn]] void fail(const char* what) const { throw Error(ErrorCode::corrupt, name_ + what); }
   /// Reads the leaves of the sources with these numbers, which are ascending.
-  FoundSources find_sources(const std::vector<std::uint64_t>& numbers) const;
+  FoundSources find_sources(const std::vector<std::uint64_t>& numbers, const Access& access) const;
   const Source* source_of(const FoundSources& found, std::uint64_t number) const;
   /// Looks up the sources of the leaves.
-  void resolve(const FoundLeaves& leaves) const;
+  void resolve(const FoundLeaves& leaves, const Access& access) const;
 
   const std::shared_ptr<const Backend> backend_;
   const std::string key_;
@@ -463,13 +501,14 @@ class ObjectInParts final : public StoredMap {
   const std::uint64_t blocks_at_;
   std::optional<VersionMap> below_;
   mutable std::mutex mutex_;
+  mutable std::condition_variable read_ended_;
   mutable BlockTree<SourceLeaf> sources_;
   mutable BlockTree<FragmentLeaf> fragments_;
 };
 
-ObjectInParts::FoundSources ObjectInParts::find_sources(const std::vector<std::uint64_t>& numbers) const {
+ObjectInParts::FoundSources ObjectInParts::find_sources(const std::vector<std::uint64_t>& numbers,
+                                                        const Access& access) const {
   FoundSources found;
-  const auto read = [&](std::uint64_t at, std::uint64_t size_bytes) { return read_blocks(at, size_bytes); };
   const auto decode = [&](Decoder& decoder) { return SourceLeaf::read(decoder, folder_); };
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t next = i + 1;
@@ -477,7 +516,7 @@ ObjectInParts::FoundSources ObjectInParts::find_sources(const std::vector<std::u
     const std::uint64_t end = numbers[next - 1] + 1;
     for (std::uint64_t at = numbers[i]; at < end;) {
       FoundSources some;
-      at = sources_.find(at, end, read, decode, some);
+      at = sources_.find(at, end, access, decode, some);
       found.insert(found.end(), some.begin(), some.end());
     }
     i = next;
@@ -494,7 +533,7 @@ const Source* ObjectInParts::source_of(const FoundSources& found, std::uint64_t 
   return leaf->sources[number - first].get();
 }
 
-void ObjectInParts::resolve(const FoundLeaves& leaves) const {
+void ObjectInParts::resolve(const FoundLeaves& leaves, const Access& access) const {
   std::vector<std::uint64_t> wanted;
   for (const auto& [first, leaf] : leaves) {
     if (leaf->sources.empty()) wanted.insert(wanted.end(), leaf->numbers.begin(), leaf->numbers.end());
@@ -502,7 +541,7 @@ void ObjectInParts::resolve(const FoundLeaves& leaves) const {
   if (wanted.empty()) return;
   std::sort(wanted.begin(), wanted.end());
   wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
-  const FoundSources found = find_sources(wanted);
+  const FoundSources found = find_sources(wanted, access);
   for (const auto& [first, leaf] : leaves) {
     if (!leaf->sources.empty()) continue;
     std::vector<const Source*> sources;
@@ -514,7 +553,6 @@ void ObjectInParts::resolve(const FoundLeaves& leaves) const {
 void ObjectInParts::visit(
     std::uint64_t offset, std::uint64_t size,
     const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const {
-  const auto read = [&](std::uint64_t at, std::uint64_t size_bytes) { return read_blocks(at, size_bytes); };
   const std::uint64_t end = offset + size;
   const auto visit_gap = [&](std::uint64_t gap_end) {
     if (below_) {
@@ -528,9 +566,12 @@ void ObjectInParts::visit(
     leaves.clear();
     {
       // Leaves stay where they are, and never change once their sources are known.
-      const std::lock_guard lock(mutex_);
-      from = fragments_.find(from, end, read, FragmentLeaf::read, leaves);
-      resolve(leaves);
+      std::unique_lock lock(mutex_);
+      const Access access{lock, read_ended_, [&](std::uint64_t at, std::uint64_t size_bytes) {
+                            return read_blocks(at, size_bytes);
+                          }};
+      from = fragments_.find(from, end, access, FragmentLeaf::read, leaves);
+      resolve(leaves, access);
     }
     for (const auto& [first, leaf] : leaves) {
       auto fragment = std::partition_point(leaf->fragments.begin(), leaf->fragments.end(),

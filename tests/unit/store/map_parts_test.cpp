@@ -5,10 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <mutex>
 #include <random>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
@@ -32,6 +39,7 @@ class OneObject final : public Backend {
     std::copy_n(content_.data() + offset_bytes, to.size(), to.data());
     read_bytes += to.size();
     ++reads;
+    on_read();
   }
   std::uint64_t size_bytes(std::string_view) const override { return content_.size(); }
   bool put_if_absent(std::string_view, std::span<const ConstBytes>) override { return false; }
@@ -41,8 +49,9 @@ class OneObject final : public Backend {
   const std::string& url() const override { return url_; }
 
   std::vector<std::byte> content_;
-  mutable std::uint64_t read_bytes = 0;
-  mutable std::uint64_t reads = 0;
+  mutable std::atomic<std::uint64_t> read_bytes{0};
+  mutable std::atomic<std::uint64_t> reads{0};
+  std::function<void()> on_read = [] {};
 
  private:
   const std::string url_ = "test:";
@@ -181,6 +190,73 @@ Record any_record(const VersionMap& map, std::uint64_t number, std::mt19937_64& 
     record.number = 2;
   }
   return record;
+}
+
+/// Threads that meet. A failure of the test, and not its end, if one does not come for a long time.
+class Meeting {
+ public:
+  explicit Meeting(int members) : missing_(members) {}
+
+  void join() {
+    std::unique_lock lock(mutex_);
+    if (--missing_ <= 0) return changed_.notify_all();
+    met_ = changed_.wait_for(lock, std::chrono::seconds(60), [&] { return missing_ <= 0; });
+    missing_ = 0;
+  }
+  bool all_met() const { return met_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int missing_;
+  bool met_ = false;
+};
+
+TEST(MapParts, LookupsOfOneMapReadAtTheSameTime) {
+  std::mt19937_64 random(8);
+  const VersionMap map = many_fragments(300'000, random);
+  const auto object = stored(map);
+  const VersionMap lookups = partial(object);
+  const std::uint64_t low = map.size_bytes() / 8;
+  const std::uint64_t high = map.size_bytes() / 8 * 7;
+  Meeting reads(2);
+  object->on_read = [&] { reads.join(); };
+  std::string low_text;
+  std::string high_text;
+  std::thread reader([&] { low_text = described(lookups, low, 1000); });
+  high_text = described(lookups, high, 1000);
+  reader.join();
+  EXPECT_TRUE(reads.all_met()) << "a lookup waited while another one read from storage";
+  EXPECT_EQ(low_text, described(map, low, 1000));
+  EXPECT_EQ(high_text, described(map, high, 1000));
+}
+
+TEST(MapParts, ABlockThatSeveralLookupsNeedIsReadOnce) {
+  std::mt19937_64 random(9);
+  const VersionMap map = many_fragments(50'000, random);
+  const std::uint64_t size_bytes = map.size_bytes();
+  const auto once = stored(map);
+  const std::string expected = described(partial(once), 0, size_bytes);
+  const auto object = stored(map);
+  const VersionMap lookups = partial(object);
+  std::vector<std::string> texts(4);
+  std::vector<std::thread> threads;
+  for (std::string& text : texts) threads.emplace_back([&] { text = described(lookups, 0, size_bytes); });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : texts) EXPECT_EQ(text, expected);
+  EXPECT_EQ(object->read_bytes.load(), once->read_bytes.load());
+}
+
+TEST(MapParts, AFailedReadIsTriedAgainByTheNextLookup) {
+  std::mt19937_64 random(10);
+  const VersionMap map = many_fragments(20'000, random);
+  const auto object = stored(map);
+  const VersionMap lookups = partial(object);
+  object->on_read = [] { throw Error(ErrorCode::io, "the device does not answer"); };
+  const std::uint64_t middle = map.size_bytes() / 2;
+  EXPECT_THROW(described(lookups, middle, 1000), Error);
+  object->on_read = [] {};
+  EXPECT_EQ(described(lookups, middle, 1000), described(map, middle, 1000));
 }
 
 TEST(MapParts, RecordsOnTopAreReplayedAsOnAWholeMap) {
