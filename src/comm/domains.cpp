@@ -10,7 +10,7 @@ namespace penstock::comm {
 
 std::int32_t local_domain(const engine::CpuSet& bound) {
   if (bound.empty() || bound == engine::allowed_cpus()) return -1;
-  return engine::domain_of(engine::topology(), bound);
+  return engine::domain_of("/sys/devices/system", bound);
 }
 
 std::vector<std::int32_t> domains_of_ranks(std::span<const std::int32_t> node_of_rank,

@@ -10,7 +10,7 @@
 namespace penstock::comm {
 
 /// The domain of the calling process, whose threads are bound to these CPUs (engine::domain_of); -1 if it may use all
-/// of its node. Local; reads the topology of the machine only if the process is bound.
+/// of its node. Local.
 std::int32_t local_domain(const engine::CpuSet& bound);
 
 /// Team::domain_of_rank from local_domain() of all ranks. Pure. If a rank of a node has no domain, the node is one

@@ -1,6 +1,7 @@
 #include "engine/topology.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -29,18 +30,26 @@ int first_cpu(const std::string& path, int otherwise) {
   return cpus.empty() ? otherwise : cpus.front();
 }
 
-int last_level_cache(const std::string& cpu_folder) {
+/// The CPUs that share the last-level cache of one.
+std::optional<CpuSet> last_level_cache_cpus(const std::string& cpu_folder) {
   int level = 0;
-  int cache = 0;
+  std::optional<CpuSet> cpus;
   for (int index = 0;; ++index) {
     const std::string folder = cpu_folder + "/cache/index" + std::to_string(index);
     const std::optional<std::string> line = line_of(folder + "/level");
-    if (!line) return cache;
+    if (!line) return cpus;
     const int found = std::atoi(line->c_str());
     if (found < level) continue;
     level = found;
-    cache = first_cpu(folder + "/shared_cpu_list", 0);
+    const std::optional<std::string> shared = line_of(folder + "/shared_cpu_list");
+    cpus = shared ? CpuSet::parse(*shared) : CpuSet{};
+    if (cpus->empty()) cpus.reset();
   }
+}
+
+int last_level_cache(const std::string& cpu_folder) {
+  const std::optional<CpuSet> cpus = last_level_cache_cpus(cpu_folder);
+  return cpus ? cpus->cpus().front() : 0;
 }
 
 #ifdef PENSTOCK_HWLOC
@@ -142,15 +151,19 @@ std::optional<Topology> read_topology_by_hwloc() {
 
 }  // namespace
 
-int domain_of(const Topology& topology, const CpuSet& bound) {
-  int domain = -1;
-  for (const Cpu& cpu : topology.cpus) {
-    if (!bound.has(cpu.number)) continue;
-    const int own = cpu.node << 16 | (cpu.cache & 0xffff);
-    if (domain >= 0 && own != domain) return -1;
-    domain = own;
+int domain_of(const std::string& root, const CpuSet& bound) {
+  if (bound.empty()) return -1;
+  const int first = bound.cpus().front();
+  std::optional<CpuSet> domain = last_level_cache_cpus(root + "/cpu/cpu" + std::to_string(first));
+  for (const int node : CpuSet::parse(line_of(root + "/node/online").value_or("")).cpus()) {
+    const std::optional<std::string> line = line_of(root + "/node/node" + std::to_string(node) + "/cpulist");
+    const CpuSet cpus = line ? CpuSet::parse(*line) : CpuSet{};
+    if (!cpus.has(first)) continue;
+    domain = domain ? *domain & cpus : cpus;
+    break;
   }
-  return domain;
+  if (!domain || domain->empty()) return 0;
+  return (bound & *domain) == bound ? domain->cpus().front() : -1;
 }
 
 CpuSet Topology::all() const {
@@ -208,7 +221,14 @@ Topology read_topology() {
 }
 
 const Topology& topology() {
-  static const Topology read = read_topology();
+  static const Topology read = [] {
+    // hwloc takes several times as long as reading the same files. It also knows of topologies that are emulated.
+    const bool is_emulated = std::getenv("HWLOC_XMLFILE") != nullptr || std::getenv("HWLOC_SYNTHETIC") != nullptr;
+    const std::string root = "/sys/devices/system";
+    const bool has_files = line_of(root + "/cpu/online") && line_of(root + "/node/online") &&
+                           line_of(root + "/cpu/cpu0/topology/thread_siblings_list");
+    return has_files && !is_emulated ? read_topology_from_sys(root, allowed_cpus()) : read_topology();
+  }();
   return read;
 }
 

@@ -25,10 +25,13 @@ struct Topology {
   int distance(const Cpu& a, const Cpu& b) const;
 };
 
-/// The number of the NUMA node and last-level cache that all CPUs of `bound` share; -1 if they do not share one.
-int domain_of(const Topology& topology, const CpuSet& bound);
+/// The number of the NUMA node and last-level cache that all CPUs of `bound` share; -1 if they do not share one. From
+/// files below `root` in the format of /sys/devices/system, of one CPU alone: the whole topology takes milliseconds to
+/// read. What is missing is shared by all CPUs.
+int domain_of(const std::string& root, const CpuSet& bound);
 
-/// The first call reads it, which takes tens of milliseconds on a large machine.
+/// The first call reads it, from /sys where that is complete, otherwise as read_topology(). Takes milliseconds on a
+/// large machine.
 const Topology& topology();
 
 /// Reads it by hwloc; from /sys if Penstock is built without hwloc, or hwloc fails.

@@ -8,6 +8,7 @@
 #include "preload/types.hpp"
 
 namespace penstock::preload {
+
 bool is_exact(const Call& call, int ranks) {
   if (!computes(call.kind) || ranks == 2) return true;
   const ReduceOp* op = named_op(call.op);
@@ -17,26 +18,25 @@ bool is_exact(const Call& call, int ranks) {
   return type != nullptr && type->has_dtype && defined_for(ReduceOp::band, type->dtype);
 }
 
-Collective sum_over_ranks() {
+void sum_over_ranks(Comm& comm, std::vector<Times>& times) {
   static_assert(sizeof(Times) == 2 * sizeof(double));
   Collective sum;
   sum.kind = CollectiveKind::allreduce;
-  sum.count = 2;
+  sum.count = 2 * times.size();
   sum.dtype = DType::float64;
   sum.in_place = true;
-  return sum;
-}
-
-void Contest::settle(Comm& comm) {
   const OwnCall own;
-  Times sums = trial_.times();
-  comm.run(sum_over_ranks(), {}, std::as_writable_bytes(std::span(&sums, 1)));
-  trial_.judge(sums);
-  is_due_ = false;
+  comm.run(sum, {}, std::as_writable_bytes(std::span(times)));
 }
 
 void Contests::settle(Comm& comm) {
-  for (Contest* const each : std::exchange(due_, {})) each->settle(comm);
+  const std::vector<Contest*> due = std::exchange(due_, {});
+  if (due.empty()) return;
+  std::vector<Times> sums;
+  sums.reserve(due.size());
+  for (Contest* const each : due) sums.push_back(each->trial().times());
+  sum_over_ranks(comm, sums);
+  for (std::size_t i = 0; i < due.size(); ++i) due[i]->trial().judge(sums[i]);
 }
 
 Contest* Contests::of(const Call& call, const Members& members) {

@@ -43,7 +43,9 @@ inline bool is_passed(Communicator& on, const Call& call, Form form) {
   if (on.measured == nullptr || form == Form::persistent) return false;
   const Measured& measured = *on.measured;
   const Passed& passed = form == Form::blocking ? measured.blocking_passed : measured.nonblocking_passed;
-  if (!passed.has(call) || (form == Form::blocking && measured.is_due())) return false;
+  const Passed::Entry* const entry = passed.find(call);
+  if (entry == nullptr || (form == Form::blocking && entry->synchronises && measured.is_due())) return false;
+  if (!entry->trial->passes()) return false;
   ++on.calls;
   return true;
 }
@@ -98,12 +100,13 @@ int run_by_penstock(Communicator& on, const Call& call, Form form, Native native
 template <typename Native, typename Action>
 int run_measured(Communicator& on, const Call& call, Contest& contest, Native native, Action action) {
   bool ends_round = false;
-  const int result = contest.play(ends_round, [&](Server server) {
+  const auto serve_by = [&](Server server, bool is_measured) {
     if (server == Server::penstock) return run_by_penstock(on, call, Form::blocking, native, action);
-    if (!contest.is_over()) return run_native(on, call, Form::blocking, "measured in turns", native);
-    on.measured->blocking_passed.keep(call);
+    if (is_measured) return run_native(on, call, Form::blocking, "measured in turns", native);
+    on.measured->blocking_passed.keep(call, contest.trial());
     return run_native(on, call, Form::blocking, kMpiWasFaster, native);
-  });
+  };
+  const int result = contest.play(ends_round, serve_by, ticks);
   if (ends_round) on.measured->blocking.add_due(contest);
   return result;
 }
@@ -128,9 +131,12 @@ int dispatch(const Call& call, Form form, Native native, Action action) {
       }
       if (Contest* const contest = measured->blocking.of(call, on->members()))
         return run_measured(*on, call, *contest, native, action);
-    } else if (measured->has_nonblocking && measured->nonblocking.server_of(call, on->members()) == Server::mpi) {
-      measured->nonblocking_passed.keep(call);
-      return run_native(*on, call, form, kMpiWasFaster, native);
+    } else if (measured->has_nonblocking) {
+      Trial* const trial = measured->nonblocking.of(call, on->members());
+      if (trial != nullptr && trial->choice() == Server::mpi) {
+        measured->nonblocking_passed.keep(call, *trial);
+        return run_native(*on, call, form, kMpiWasFaster, native);
+      }
     }
   }
   return run_by_penstock(*on, call, form, native, action);

@@ -6,18 +6,31 @@
 #include <cstddef>
 
 #include "preload/call.hpp"
+#include "preload/trial.hpp"
+#include "preload/types.hpp"
 
 namespace penstock::preload {
 
 /// The last such call of each operation, in one form.
 class Passed {
  public:
-  bool has(const Call& call) const noexcept {
-    const Call& last = last_[static_cast<std::size_t>(call.kind)];
-    return last.comm == call.comm && last.root == call.root && last.op == call.op && same(last.send, call.send) &&
-           same(last.receive, call.receive);
+  struct Entry {
+    Call call{};
+    bool synchronises = false;
+    Trial* trial = nullptr;  ///< that counts the call
+  };
+
+  /// nullptr if it is not the call that is kept.
+  const Entry* find(const Call& call) const noexcept {
+    const Entry& last = last_[static_cast<std::size_t>(call.kind)];
+    const bool equal = last.call.comm == call.comm && last.call.root == call.root && last.call.op == call.op &&
+                       same(last.call.send, call.send) && same(last.call.receive, call.receive);
+    return equal && last.trial != nullptr ? &last : nullptr;
   }
-  void keep(const Call& call) noexcept { last_[static_cast<std::size_t>(call.kind)] = call; }
+  void keep(const Call& call, Trial& trial) noexcept {
+    if (is_lasting(call.send.type) && is_lasting(call.receive.type))
+      last_[static_cast<std::size_t>(call.kind)] = {call, preload::synchronises(call), &trial};
+  }
 
  private:
   /// Lists may change without a change of their address.
@@ -25,8 +38,12 @@ class Passed {
     return a.count == b.count && a.type == b.type && b.counts == nullptr && b.types == nullptr &&
            (a.buffer == MPI_IN_PLACE) == (b.buffer == MPI_IN_PLACE);
   }
+  /// A derived type may be freed, and its handle become that of a type of another length.
+  static bool is_lasting(MPI_Datatype type) noexcept {
+    return type == MPI_DATATYPE_NULL || named_type(type) != nullptr;
+  }
 
-  std::array<Call, kCollectiveKinds> last_{};
+  std::array<Entry, kCollectiveKinds> last_{};
 };
 
 }  // namespace penstock::preload

@@ -155,43 +155,46 @@ double ticks_of(Batch& batch, Server server, Comm& penstock, std::uint64_t batch
 
 }  // namespace
 
-Server Rehearsals::server_of(const Call& call, const Members& members) {
+Trial* Rehearsals::of(const Call& call, const Members& members) {
   const std::optional<std::uint64_t> bytes = agreed_bytes(call, members);
   if (!bytes || *bytes > static_cast<std::uint64_t>(std::numeric_limits<int>::max()) || !is_exact(call, members.ranks))
-    return Server::penstock;
+    return nullptr;
   Part& part = parts_.of(call.kind, *bytes);
-  ++part.calls;
-  if (part.is_due) return part.server;
-  if (kBatchesOfARehearsal * *bytes <= kMostAheadBytes + part.calls * *bytes &&
-      2 * *bytes * blocks_of(call.kind, members.ranks) <= kMostMemoryBytes) {
-    part.is_due = true;
+  if (!part.trial.has_chosen()) ++part.calls;
+  if (part.trial.rests()) return &part.trial;
+  const bool is_small =
+      part.trial.has_chosen() || (kBatchesOfARehearsal * *bytes <= kMostAheadBytes + part.calls * *bytes &&
+                                  2 * *bytes * blocks_of(call.kind, members.ranks) <= kMostMemoryBytes);
+  if (is_small) {
+    part.trial.hold();
     due_.push_back({&part, call, *bytes});
   }
-  return Server::penstock;
+  return &part.trial;
 }
 
 void Rehearsals::run(Comm& penstock, const Members& members) {
-  for (const Due& each : std::exchange(due_, {})) each.part->server = faster(each, penstock, members);
+  for (const Due& each : std::exchange(due_, {})) rehearse(each, penstock, members);
 }
 
-Server Rehearsals::faster(const Due& due, Comm& penstock, const Members& members) {
+void Rehearsals::rehearse(const Due& due, Comm& penstock, const Members& members) {
+  Trial& trial = due.part->trial;
   const std::uint64_t bytes = std::max<std::uint64_t>(due.bytes, 1);
   const std::uint64_t fit = kMostMemoryBytes / (2 * bytes * blocks_of(due.like.kind, members.ranks));
-  const std::uint64_t in_flight =
-      std::clamp<std::uint64_t>(std::min(kBytesPerBatch / bytes, fit), 1, std::min(due.part->calls, kMostInFlight));
+  const std::uint64_t most = trial.has_chosen() ? kMostInFlight : std::min(due.part->calls, kMostInFlight);
+  const std::uint64_t in_flight = std::clamp<std::uint64_t>(std::min(kBytesPerBatch / bytes, fit), 1, most);
   const std::uint64_t batches = std::clamp<std::uint64_t>(kBytesPerBatch / (bytes * in_flight), 1, kBatches);
+  trial.set_block_calls(in_flight * batches);
   Batch batch(due.like, due.bytes, in_flight, members);
-  Trial trial(due.bytes);
-  for (bool mpi_first = false; !trial.is_over(); mpi_first = !mpi_first) {
+  do {
     Times times;
+    const bool mpi_first = trial.begins_with_mpi();
     if (mpi_first) times.mpi = ticks_of(batch, Server::mpi, penstock, batches);
     times.penstock = ticks_of(batch, Server::penstock, penstock, batches);
     if (!mpi_first) times.mpi = ticks_of(batch, Server::mpi, penstock, batches);
-    const OwnCall own;
-    penstock.run(sum_over_ranks(), {}, std::as_writable_bytes(std::span(&times, 1)));
-    trial.judge(times);
-  }
-  return trial.turn();
+    std::vector<Times> sums{times};
+    sum_over_ranks(penstock, sums);
+    trial.judge(sums.front());
+  } while (!trial.has_chosen());
 }
 
 }  // namespace penstock::preload

@@ -18,19 +18,18 @@ namespace penstock::preload {
 /// Those of one communicator, whose ranks all make the same calls, so their members do the same on all ranks.
 class Rehearsals {
  public:
-  /// Who serves a non-blocking call. Counts it: when the program has made some of an operation and length, these are
-  /// rehearsed.
-  Server server_of(const Call& call, const Members& members);
+  /// That of a non-blocking call, which it counts: now and then the operation and length is rehearsed. nullptr if
+  /// Penstock serves it without.
+  Trial* of(const Call& call, const Members& members);
   bool are_due() const noexcept { return !due_.empty(); }
   /// Rehearses what is due. Collective. Throws Penstock's Error.
   void run(Comm& penstock, const Members& members);
 
  private:
   struct Part {
-    explicit Part(std::uint64_t) {}
-    std::uint64_t calls = 0;
-    bool is_due = false;  ///< or has been
-    Server server = Server::penstock;
+    explicit Part(std::uint64_t bytes) : trial(bytes, Trial::Cost::all_calls) {}
+    Trial trial;
+    std::uint64_t calls = 0;  ///< before there is a choice; later ones are not counted on all ranks
   };
   struct Due {
     Part* part;
@@ -38,7 +37,7 @@ class Rehearsals {
     std::uint64_t bytes;
   };
 
-  static Server faster(const Due& due, Comm& penstock, const Members& members);
+  static void rehearse(const Due& due, Comm& penstock, const Members& members);
 
   ByLength<Part> parts_{};
   std::vector<Due> due_{};

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <span>
 
 namespace penstock::preload {
 namespace {
@@ -11,12 +10,18 @@ namespace {
 // Calls of less than a microsecond need many: the first ones find cold caches and mispredicted branches.
 constexpr std::uint64_t kCallsPerBlock = 33;
 constexpr std::uint64_t kBytesPerBlock = std::uint64_t{1} << 20U;
-/// An MPI that is this much slower even in the warm-up is not called again: ranks that outnumber the cores can make its
-/// calls take milliseconds.
+/// One that is this much slower is called once in a round: ranks that outnumber the cores can make MPI's calls take
+/// milliseconds.
 constexpr double kHopeless = 4;
 constexpr double kFarAhead = 1.6;  ///< for Penstock in one round
 constexpr double kClear = 1.25;    ///< in two rounds, one after the other
-constexpr double kEven = 1.03;     ///< in the median of all rounds
+constexpr double kEven = 1.03;     ///< up to here Penstock serves
+
+// The rest after a round, in blocks. What is lost in a round is below 1% of the calls that follow it.
+constexpr double kLeastRest = 50;  ///< clocks and the agreement take less than half a block of the shortest calls
+constexpr double kRestPerLoss = 200;
+constexpr unsigned kMostDoublings = 5;
+constexpr double kMostSlowdown = 1e6;
 
 /// Above 1: MPI is faster.
 double advantage_of_mpi(const Times& round) {
@@ -24,68 +29,116 @@ double advantage_of_mpi(const Times& round) {
   return round.mpi > 0 ? round.penstock / round.mpi : std::numeric_limits<double>::infinity();
 }
 
-template <typename Value>
-double median_of(std::span<const Times> rounds, const Value& value) {
-  std::array<double, Trial::kRounds> values{};
-  std::transform(rounds.begin(), rounds.end(), values.begin(), value);
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(rounds.size() / 2);
-  std::nth_element(values.begin(), middle, values.begin() + static_cast<std::ptrdiff_t>(rounds.size()));
-  return *middle;
+/// Of the slower one, at least 1.
+double slowdown(const Times& round) {
+  const double advantage = advantage_of_mpi(round);
+  return std::min(std::max(advantage, 1 / advantage), kMostSlowdown);
 }
+
+Server faster(const Times& round) { return advantage_of_mpi(round) > kEven ? Server::mpi : Server::penstock; }
 
 }  // namespace
 
-Trial::Trial(std::uint64_t bytes) noexcept
+Trial::Trial(std::uint64_t bytes, Cost cost) noexcept
     : calls_per_block_(
-          std::clamp<std::uint64_t>(kBytesPerBlock / std::max<std::uint64_t>(bytes, 1), 1, kCallsPerBlock)) {}
+          std::clamp<std::uint64_t>(kBytesPerBlock / std::max<std::uint64_t>(bytes, 1), 1, kCallsPerBlock)),
+      cost_(cost) {}
 
 Server Trial::turn() const noexcept {
-  if (is_over_) return server_;
-  const bool is_second = calls_ >= block_calls();
-  const bool mpi_first = rounds_ % 2 == 1;
-  return is_second != mpi_first ? Server::mpi : Server::penstock;
+  const bool is_second = calls_ >= block_calls_;
+  return is_second != begins_with_mpi() ? Server::mpi : Server::penstock;
 }
 
 bool Trial::add(double time) noexcept {
   // Before the first call of a block the ranks have done something else, so some wait in it for the others.
-  const bool is_first = calls_ == 0 || calls_ == block_calls();
-  if (!is_first || block_calls() == 1) (turn() == Server::mpi ? current_.mpi : current_.penstock) += time;
-  if (++calls_ < 2 * block_calls()) return false;
+  const bool is_first = calls_ == 0 || calls_ == block_calls_;
+  if (!is_first || block_calls_ == 1) (turn() == Server::mpi ? current_.mpi : current_.penstock) += time;
+  if (++calls_ < 2 * block_calls_) return false;
   times_ = current_;
   current_ = {};
   calls_ = 0;
-  ++rounds_;
+  judged_block_calls_ = block_calls_;
+  measured_calls_ = std::max<std::uint64_t>(block_calls_ - 1, 1);
+  hold();
   return true;
 }
 
+/// The smaller one of two in the middle.
+template <typename Value>
+double Trial::median_of(const Value& value) const {
+  std::array<double, kRounds> values{};
+  const auto end = std::transform(window_.begin(), window_.begin() + kept(), values.begin(), value);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((kept() - 1) / 2);
+  std::nth_element(values.begin(), middle, end);
+  return *middle;
+}
+
+void Trial::keep(const Times& per_call) noexcept {
+  ++judged_;
+  latest() = per_call;
+}
+
+/// Whether the first rounds give a choice.
+bool Trial::open() noexcept {
+  const double now = advantage_of_mpi(latest());
+  if (now < 1 / kFarAhead) return true;
+  if (judged_ >= 2) {
+    const auto [least, most] = std::minmax(now, advantage_of_mpi(window_[(judged_ - 2) % kRounds]));
+    if (least > kClear || most < 1 / kClear) return true;
+  }
+  return judged_ == kRounds;
+}
+
+void Trial::vote() noexcept {
+  const auto end = window_.begin() + static_cast<std::ptrdiff_t>(kept());
+  const auto for_mpi = static_cast<std::size_t>(
+      std::count_if(window_.begin(), end, [](const Times& round) { return faster(round) == Server::mpi; }));
+  if (2 * for_mpi == kept()) return;
+  const Server chosen = 2 * for_mpi > kept() ? Server::mpi : Server::penstock;
+  if (chosen != choice_) doublings_ = 0;
+  choice_ = chosen;
+}
+
+void Trial::rest() noexcept {
+  const double slowed = median_of(slowdown);
+  block_calls_ = slowed > kHopeless ? 1 : calls_per_block_;
+  const bool beside = cost_ == Cost::all_calls;
+  const double loss = kRestPerLoss * (beside ? slowed + 1 : slowed - 1);
+  // A round that contradicts the choice is soon followed by another.
+  const bool is_doubtful = faster(latest()) != choice_;
+  if (is_doubtful) doublings_ = 0;
+  const double blocks = is_doubtful && !beside ? kLeastRest : std::max(loss, kLeastRest);
+  const std::uint64_t calls = beside ? judged_block_calls_ : block_calls_;
+  rest_calls_ = static_cast<std::uint64_t>(blocks * static_cast<double>(calls)) << doublings_;
+  doublings_ = std::min(doublings_ + 1, kMostDoublings);
+}
+
 void Trial::judge(const Times& round) {
-  judged_.push_back(round);
-  if (judged_.size() == 1) {
-    if (round.penstock > 0 && round.mpi > kHopeless * round.penstock) decide(Server::penstock);
-    return;
+  const auto calls = static_cast<double>(measured_calls_);
+  const Times per_call{round.penstock / calls, round.mpi / calls};
+  ++rounds_;
+  rest_calls_ = 0;
+  if (!is_warm_) {
+    is_warm_ = true;
+    block_calls_ = calls_per_block_;
+    if (per_call.penstock <= 0 || per_call.mpi <= kHopeless * per_call.penstock) return;
+    keep(per_call);
+    has_chosen_ = true;
+    return rest();
   }
-  if (advantage_of_mpi(round) < 1 / kFarAhead) return decide(Server::penstock);
-  const std::span<const Times> rounds = std::span(judged_).subspan(1);
-  if (rounds.size() >= 2) {
-    const auto [least, most] =
-        std::minmax({advantage_of_mpi(rounds[rounds.size() - 1]), advantage_of_mpi(rounds[rounds.size() - 2])});
-    if (least > kClear) return decide(Server::mpi);
-    if (most < 1 / kClear) return decide(Server::penstock);
+  keep(per_call);
+  if (!has_chosen_ && !open()) return;
+  if (!has_chosen_ && judged_ < kRounds) {
+    choice_ = faster(latest());
+  } else {
+    vote();
   }
-  if (rounds.size() == kRounds) decide(median_of(rounds, advantage_of_mpi) > kEven ? Server::mpi : Server::penstock);
+  has_chosen_ = true;
+  rest();
 }
 
 double Trial::gain_per_call() const noexcept {
-  if (!is_over_) return 0;
-  const auto difference = [](const Times& round) { return round.mpi - round.penstock; };
-  if (judged_.size() == 1) return difference(judged_.front());
-  const std::uint64_t measured_calls = std::max<std::uint64_t>(calls_per_block_ - 1, 1);
-  return median_of(std::span(judged_).subspan(1), difference) / static_cast<double>(measured_calls);
-}
-
-void Trial::decide(Server server) noexcept {
-  server_ = server;
-  is_over_ = true;
+  return has_chosen_ ? median_of([](const Times& round) { return round.mpi - round.penstock; }) : 0;
 }
 
 }  // namespace penstock::preload

@@ -1,10 +1,11 @@
-// Penstock and MPI serve the first calls of an operation in turns, and the faster one serves the others. Apart from
-// MPI.
+// Penstock and MPI serve some calls of an operation in turns, and the faster one serves the others, until the next
+// turns. Apart from MPI.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <limits>
 
 namespace penstock::preload {
 
@@ -16,42 +17,84 @@ struct Times {
   double mpi = 0;
 };
 
-/// The calls of one operation of about one length on one communicator. A round is a block of calls by each. All ranks
-/// make the same calls and are told the same sums over the ranks, so they come to the same decision at the same call.
+/// The calls of one operation of about one length on one communicator. A round is a block of calls by each. The first
+/// rounds follow each other until there is a choice; between later ones there are calls that are not measured. All
+/// ranks make the same calls and are told the same sums over the ranks, so they make the same choice at the same call.
 class Trial {
  public:
-  static constexpr std::size_t kRounds = 5;
+  static constexpr std::size_t kRounds = 5;  ///< the last ones vote
+
+  /// What a round costs the program.
+  enum class Cost : std::uint8_t {
+    slower_calls,  ///< its calls are the program's own
+    all_calls,     ///< they are made beside the program's
+  };
 
   /// `bytes` of one call: the longer it is, the fewer calls there are in a round.
-  explicit Trial(std::uint64_t bytes) noexcept;
+  explicit Trial(std::uint64_t bytes, Cost cost = Cost::slower_calls) noexcept;
 
-  /// Who serves the next call.
+  /// Who serves the calls that are not measured.
+  Server choice() const noexcept { return choice_; }
+  bool has_chosen() const noexcept { return has_chosen_; }
+
+  /// Counts a call that is not measured. False, and it counts nothing, if the call is part of a round.
+  bool rests() noexcept {
+    if (rest_calls_ == 0) return false;
+    --rest_calls_;
+    return true;
+  }
+  /// The same for calls that MPI serves. False for others.
+  bool passes() noexcept { return choice_ == Server::mpi && rests(); }
+
+  /// Who serves the next call of a round.
   Server turn() const noexcept;
-  bool is_over() const noexcept { return is_over_; }
-
-  /// The next call has been served, and this rank was inside it for `time`. Returns whether a round ends with it. Then
-  /// the ranks sum up their times() for judge() before the next call is added.
+  /// Whether MPI has the first block of this round.
+  bool begins_with_mpi() const noexcept { return rounds_ % 2 == 1; }
+  /// A call of a round has been served, and this rank was inside it for `time`. Returns whether the round ends with it.
+  /// Then the ranks sum up their times() for judge(); until then no call is part of a round.
   bool add(double time) noexcept;
   /// Of this rank in the round that has just ended.
   const Times& times() const noexcept { return times_; }
+
+  /// For a round that is not played by add(): no call is part of one until judge().
+  void hold() noexcept { rest_calls_ = kUntilJudged; }
+  /// For such a round: what calls there were in the block of each.
+  void set_block_calls(std::uint64_t calls) noexcept { judged_block_calls_ = calls; }
+
   /// Takes the sums over the ranks, once for each round, in their order.
   void judge(const Times& round);
 
-  /// How much longer MPI takes for a call, in the unit of the times summed over the ranks. 0 before it is over.
+  /// How much longer MPI takes for a call, in the unit of the times summed over the ranks. 0 before there is a choice.
   double gain_per_call() const noexcept;
 
  private:
-  std::uint64_t block_calls() const noexcept { return rounds_ == 0 ? 1 : calls_per_block_; }
-  void decide(Server server) noexcept;
+  static constexpr std::uint64_t kUntilJudged = std::numeric_limits<std::uint64_t>::max();
+
+  std::size_t kept() const noexcept { return judged_ < kRounds ? judged_ : kRounds; }
+  Times& latest() noexcept { return window_[(judged_ - 1) % kRounds]; }
+  template <typename Value>
+  double median_of(const Value& value) const;
+  void keep(const Times& per_call) noexcept;
+  bool open() noexcept;
+  void vote() noexcept;
+  void rest() noexcept;
 
   std::uint64_t calls_per_block_;
+  Cost cost_;
+  bool has_chosen_ = false;
+  Server choice_ = Server::penstock;
+  std::uint64_t rest_calls_ = 0;   ///< before the next round
+  std::uint64_t block_calls_ = 1;  ///< in this round
+  std::uint64_t judged_block_calls_ = 1;
+  std::uint64_t measured_calls_ = 1;
   std::uint64_t rounds_ = 0;  ///< that have been played
   std::uint64_t calls_ = 0;   ///< in this round
+  unsigned doublings_ = 0;    ///< of the rest
   Times current_{};
   Times times_{};
-  std::vector<Times> judged_{};  ///< the warm-up, one call each, is the first
-  Server server_ = Server::penstock;
-  bool is_over_ = false;
+  bool is_warm_ = false;
+  std::size_t judged_ = 0;               ///< rounds, apart from the warm-up
+  std::array<Times, kRounds> window_{};  ///< for one call: of the last rounds
 };
 
 }  // namespace penstock::preload

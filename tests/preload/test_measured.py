@@ -1,4 +1,4 @@
-"""MPI and Penstock serve the first calls in turns, and the faster one the others."""
+"""MPI and Penstock serve some calls in turns, and the faster one the others."""
 
 from __future__ import annotations
 
@@ -28,11 +28,44 @@ def test_the_faster_one_serves(abi: str, ranks: int, tmp_path: Path) -> None:
     assert "measured: ok" in done.out
     # One call each, and two rounds of 33 that agree.
     assert done.native("bcast") == {"MPI was faster": CALLS - (1 + 2 * 33)}
-    # MPI's is so slow that the first calls decide.
-    assert done.native("allgather") == {"measured in turns": 1}
+    # MPI's is so slow that the first calls decide, or where another program delayed Penstock's, the first round.
+    assert done.native("allgather") in ({"measured in turns": 1}, {"measured in turns": 1 + 33})
     gain_s = row(done, "allgather")["estimated_gain_s"]
     assert isinstance(gain_s, float)
-    assert gain_s > 0.5 * 0.005 * (CALLS - 2)
+    assert gain_s > 0.5 * 0.005 * (CALLS - 2 * (1 + 33))
+
+
+@pytest.mark.parametrize("abi", MPIS)
+def test_a_choice_is_corrected(abi: str, tmp_path: Path) -> None:
+    done = preloaded(
+        abi,
+        2,
+        tmp_path / "report.json",
+        program(abi, "corrected"),
+        tool="changing_speeds",
+        PENSTOCK_PRELOAD_MEASURE="on",
+    )
+    assert done.status == 0, done.err
+    assert "corrected: ok" in done.out
+    assert done.native("bcast").keys() == {"MPI was faster"}, done.err
+    # At first Penstock was.
+    assert done.served("bcast") > 10, done.err
+
+
+@pytest.mark.parametrize("abi", MPIS)
+def test_a_handle_may_become_that_of_another_type(abi: str, tmp_path: Path) -> None:
+    done = preloaded(
+        abi,
+        2,
+        tmp_path / "report.json",
+        program(abi, "reused_handles"),
+        tool="unequal_speeds",
+        PENSTOCK_PRELOAD_MEASURE="on",
+    )
+    assert done.status == 0, done.err
+    assert "reused_handles: ok" in done.out
+    # Each length has rounds of its own: the longer one two of five calls.
+    assert done.served("bcast") == (1 + 2 * 33) + (1 + 2 * 5)
 
 
 @pytest.mark.parametrize("abi", HOOKED)

@@ -126,20 +126,6 @@ TEST(CpuSets, ThreadsMayEndWhileTheyAreLookedAt) {
   others.join();
 }
 
-TEST(Topologies, TellTheDomainOfBoundRanks) {
-  Topology machine;
-  for (int cpu = 0; cpu < 8; ++cpu)
-    machine.cpus.push_back({.number = cpu, .core = cpu, .cache = cpu / 2, .node = cpu / 4});
-  const auto domain = [&](const char* cpus) { return domain_of(machine, CpuSet::parse(cpus)); };
-  EXPECT_GE(domain("0-1"), 0);
-  EXPECT_EQ(domain("0"), domain("1"));
-  EXPECT_NE(domain("0"), domain("2"));
-  EXPECT_NE(domain("0"), domain("4"));
-  EXPECT_EQ(domain("1-2"), -1) << "two caches";
-  EXPECT_EQ(domain("0-7"), -1);
-  EXPECT_EQ(domain(""), -1);
-}
-
 /// The files of /sys/devices/system that the topology is read from.
 class FakeSys {
  public:
@@ -154,6 +140,31 @@ class FakeSys {
  private:
   std::filesystem::path root_;
 };
+
+TEST(TopologyFromSys, TellsTheDomainOfBoundRanks) {
+  const FakeSys sys;
+  sys.write("node/online", "0-1");
+  for (const std::string node : {"0", "1"}) sys.write("node/node" + node + "/cpulist", node == "0" ? "0-3" : "4-7");
+  for (int cpu = 0; cpu < 8; ++cpu) {
+    const std::string caches = "cpu/cpu" + std::to_string(cpu) + "/cache/index";
+    sys.write(caches + "0/level", "1");
+    sys.write(caches + "0/shared_cpu_list", std::to_string(cpu));
+    sys.write(caches + "1/level", "3");
+    // Two for each node, but the last one is behind both nodes.
+    sys.write(caches + "1/shared_cpu_list", cpu < 2 ? "0-1" : cpu == 4 || cpu == 5 ? "4-5" : "2-3,6-7");
+  }
+  const auto domain = [&](const char* cpus) { return domain_of(sys.root(), CpuSet::parse(cpus)); };
+  EXPECT_GE(domain("0-1"), 0);
+  EXPECT_EQ(domain("0"), domain("1"));
+  EXPECT_NE(domain("0"), domain("2"));
+  EXPECT_NE(domain("0"), domain("4"));
+  EXPECT_EQ(domain("1-2"), -1) << "two caches";
+  EXPECT_NE(domain("3"), domain("6")) << "two nodes behind one cache";
+  EXPECT_EQ(domain("3,6"), -1);
+  EXPECT_EQ(domain("0-7"), -1);
+  EXPECT_EQ(domain(""), -1);
+  EXPECT_EQ(domain_of("/nonexistent", CpuSet::parse("3")), domain_of("/nonexistent", CpuSet::parse("4-5")));
+}
 
 TEST(TopologyFromSys, HasCoresCachesAndNodes) {
   // Two nodes of two cores with two threads each; CPU 7 is offline.

@@ -1,0 +1,41 @@
+// The trial of the blocking calls of one operation and length: measures those of a round. Apart from MPI.
+#pragma once
+
+#include <cstdint>
+
+#include "preload/trial.hpp"
+
+namespace penstock::preload {
+
+class Contest {
+ public:
+  explicit Contest(std::uint64_t bytes) : trial_(bytes) {}
+
+  /// Serves a call by `serve(server, is_measured)`, which returns MPI's code. `now()` is a clock of this rank. Sets
+  /// `ends_round` if the times are to be summed up over the ranks, and judged.
+  template <typename Serve, typename Now>
+  int play(bool& ends_round, Serve serve, Now now) {
+    if (trial_.rests()) {
+      if (trial_.choice() == Server::penstock && trial_.has_chosen()) ++served_since_;
+      return serve(trial_.choice(), false);
+    }
+    const std::uint64_t begin = now();
+    const int result = serve(trial_.turn(), true);
+    const std::uint64_t end = now();  // counters of two cores may differ
+    ends_round = trial_.add(end > begin ? static_cast<double>(end - begin) : 0);
+    return result;
+  }
+
+  Trial& trial() noexcept { return trial_; }
+
+  /// How much longer MPI would have taken for the calls that Penstock served outside of rounds, in ticks of one rank.
+  double gain_ticks(int ranks) const noexcept {
+    return static_cast<double>(served_since_) * trial_.gain_per_call() / ranks;
+  }
+
+ private:
+  Trial trial_;
+  std::uint64_t served_since_ = 0;
+};
+
+}  // namespace penstock::preload

@@ -1,0 +1,250 @@
+// All ranks of a job, with clocks that disagree, on communicators that overlap and are freed. Each rank runs alone
+// until it waits, and a random one goes on. A call that waits for all ranks may settle what is due; no other call
+// waits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "preload/contest.hpp"
+
+namespace penstock::preload {
+namespace {
+
+constexpr int kJobRanks = 5;
+constexpr int kLengths = 3;
+
+struct Step {
+  enum class Kind : std::uint8_t { waiting, rooted, nonblocking, free };
+  Kind kind = Kind::waiting;
+  int comm = 0;  ///< of all that the program makes
+  int length = 0;
+  int root = 0;
+};
+
+/// What one rank knows of a communicator.
+struct Known {
+  std::map<int, Contest> blocking{};
+  std::map<int, Trial> rehearsed{};
+  std::vector<Contest*> due{};
+  std::vector<Trial*> rehearsals_due{};
+  std::set<int> kept{};  ///< calls that may be passed: differs between ranks
+  bool is_due() const { return !due.empty() || !rehearsals_due.empty(); }
+};
+
+/// Where ranks meet: a call that waits for all ranks, or a sum of times inside it.
+struct Meeting {
+  std::vector<int> ranks{};
+  std::vector<Times> sums{};
+};
+
+/// One rank between two meetings.
+struct Process {
+  std::size_t next = 0;  ///< of the steps of its program
+  enum class Phase : std::uint8_t { runs, settles, rehearses, in_call } phase = Phase::runs;
+  std::map<int, Known> known{};
+  std::map<int, std::uint64_t> calls{};  ///< on each communicator
+  std::uint64_t clock = 0;
+};
+
+class Job {
+ public:
+  Job(std::uint64_t seed, int steps) : random_(seed) {
+    for (int comm = 0; comm < kComms; ++comm) {
+      for (int rank = 0; rank < kJobRanks; ++rank)
+        if (comm % 3 == 0 || rank == comm % kJobRanks || below(2) == 0) members_[comm].push_back(rank);
+    }
+    // A serial program of the whole job: every rank has the steps of its communicators in this order.
+    std::set<int> freed;
+    for (int i = 0; i < steps; ++i) {
+      Step step{static_cast<Step::Kind>(below(3)), below(kComms), below(kLengths), below(kJobRanks)};
+      if (below(400) == 0) step.kind = Step::Kind::free;
+      if (freed.contains(step.comm)) continue;
+      if (step.kind == Step::Kind::free) freed.insert(step.comm);
+      for (int repeated = 0; repeated < 1 + below(80); ++repeated) {
+        for (const int rank : members_[step.comm]) programs_[rank].push_back(step);
+        if (step.kind == Step::Kind::free) break;
+      }
+    }
+  }
+
+  /// Whether all ranks came to the end of their programs.
+  bool run() {
+    for (;;) {
+      std::vector<int> able;
+      for (int rank = 0; rank < kJobRanks; ++rank)
+        if (processes_[rank].next < programs_[rank].size() && !waits(rank)) able.push_back(rank);
+      if (able.empty()) break;
+      const int rank = able[static_cast<std::size_t>(below(static_cast<int>(able.size())))];
+      for (int moves = below(30); moves >= 0 && processes_[rank].next < programs_[rank].size() && !waits(rank); --moves)
+        advance(rank);
+    }
+    for (int rank = 0; rank < kJobRanks; ++rank)
+      if (processes_[rank].next < programs_[rank].size()) return false;
+    return true;
+  }
+
+  std::string disagreement{};
+  std::uint64_t settled = 0;
+  std::uint64_t rehearsed = 0;
+  std::uint64_t by_mpi = 0;
+
+ private:
+  static constexpr int kComms = 6;
+
+  int below(int bound) { return std::uniform_int_distribution<int>(0, bound - 1)(random_); }
+  bool waits(int rank) const { return waiting_.contains(rank); }
+
+  /// Which call the rank makes is equal on all ranks of the communicator, and so must be who serves it.
+  void note(int rank, int comm, Server server) {
+    const auto call = std::pair(comm, processes_[rank].calls[comm]++);
+    const auto [at, is_first] = servers_.try_emplace(call, server);
+    if (at->second != server) disagreement = "call " + std::to_string(call.second) + " of " + std::to_string(comm);
+    if (server == Server::mpi) ++by_mpi;
+  }
+
+  /// Penstock is faster at even lengths, MPI at odd ones; disturbed calls and ranks take any time.
+  std::uint64_t time_of(Server server, int length) {
+    if (below(20) == 0) return static_cast<std::uint64_t>(below(100000));
+    const bool is_slower = (server == Server::mpi) == (length % 2 == 0);
+    return static_cast<std::uint64_t>((is_slower ? 150 : 100) + below(30));
+  }
+
+  void advance(int rank) {
+    Process& process = processes_[rank];
+    const Step step = programs_[rank][process.next];
+    Known& known = process.known[step.comm];
+    switch (step.kind) {
+      case Step::Kind::free:
+        process.known.erase(step.comm);
+        ++process.next;
+        return;
+      case Step::Kind::nonblocking: {
+        Trial& trial = known.rehearsed.try_emplace(step.length, 8, Trial::Cost::all_calls).first->second;
+        if (!trial.rests()) {
+          trial.hold();
+          known.rehearsals_due.push_back(&trial);
+        }
+        note(rank, step.comm, trial.choice());
+        ++process.next;
+        return;
+      }
+      case Step::Kind::rooted:
+        play(rank, step, known);
+        ++process.next;
+        return;
+      case Step::Kind::waiting: break;
+    }
+    switch (process.phase) {
+      case Process::Phase::runs:
+      case Process::Phase::settles:
+        if (!known.due.empty()) {
+          process.phase = Process::Phase::settles;
+          std::vector<Times> times;
+          for (Contest* const each : known.due) times.push_back(each->trial().times());
+          return meet(rank, step.comm, times);
+        }
+        [[fallthrough]];
+      case Process::Phase::rehearses:
+        if (!known.rehearsals_due.empty()) {
+          process.phase = Process::Phase::rehearses;
+          known.rehearsals_due.front()->set_block_calls(1);
+          return meet(rank, step.comm, {{static_cast<double>(below(100)), static_cast<double>(below(100))}});
+        }
+        process.phase = Process::Phase::in_call;
+        return meet(rank, step.comm, {});
+      case Process::Phase::in_call: break;
+    }
+    process.phase = Process::Phase::runs;
+    play(rank, step, known);
+    ++process.next;
+  }
+
+  void play(int rank, const Step& step, Known& known) {
+    const int key = step.length + (step.kind == Step::Kind::rooted ? kLengths : 0);
+    Contest& contest = known.blocking.try_emplace(key, 8).first->second;
+    const bool waits_for_all = step.kind == Step::Kind::waiting;
+    if (known.kept.contains(key) && !(waits_for_all && known.is_due()) && below(3) > 0 && contest.trial().passes())
+      return note(rank, step.comm, Server::mpi);
+    bool ends_round = false;
+    std::uint64_t& clock = processes_[rank].clock;
+    contest.play(
+        ends_round,
+        [&](Server server, bool is_measured) {
+          note(rank, step.comm, server);
+          if (server == Server::mpi && !is_measured && below(2) == 0) known.kept.insert(key);
+          clock += time_of(server, step.length);
+          return 0;
+        },
+        [&] { return clock; });
+    if (ends_round) known.due.push_back(&contest);
+  }
+
+  void meet(int rank, int comm, const std::vector<Times>& times) {
+    Meeting& meeting = meetings_[comm];
+    if (meeting.ranks.empty()) meeting.sums.resize(times.size());
+    if (meeting.sums.size() != times.size()) disagreement = "other sums on " + std::to_string(comm);
+    for (std::size_t i = 0; i < std::min(times.size(), meeting.sums.size()); ++i) {
+      meeting.sums[i].penstock += times[i].penstock;
+      meeting.sums[i].mpi += times[i].mpi;
+    }
+    meeting.ranks.push_back(rank);
+    waiting_.insert(rank);
+    if (meeting.ranks.size() < members_[comm].size()) return;
+    const Meeting ended = std::exchange(meeting, {});
+    for (const int each : ended.ranks) {
+      waiting_.erase(each);
+      leave(processes_[each], processes_[each].known[comm], ended.sums);
+    }
+  }
+
+  void leave(Process& process, Known& known, const std::vector<Times>& sums) {
+    if (process.phase == Process::Phase::settles) {
+      const std::vector<Contest*> due = std::exchange(known.due, {});
+      if (due.size() != sums.size()) disagreement = "other contests due";
+      for (std::size_t i = 0; i < std::min(due.size(), sums.size()); ++i) due[i]->trial().judge(sums[i]);
+      process.phase = Process::Phase::rehearses;
+      ++settled;
+    } else if (process.phase == Process::Phase::rehearses) {
+      Trial& trial = *known.rehearsals_due.front();
+      trial.judge(sums.front());
+      if (trial.has_chosen()) known.rehearsals_due.erase(known.rehearsals_due.begin());
+      ++rehearsed;
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::map<int, std::vector<int>> members_{};
+  std::map<int, std::vector<Step>> programs_{};
+  std::map<int, Process> processes_{};
+  std::map<int, Meeting> meetings_{};  ///< by communicator
+  std::set<int> waiting_{};
+  std::map<std::pair<int, std::uint64_t>, Server> servers_{};
+};
+
+TEST(Protocol, RanksAgreeAndNoneWaitsForEver) {
+  std::uint64_t settled = 0;
+  std::uint64_t rehearsed = 0;
+  std::uint64_t by_mpi = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Job job(seed, 2000);
+    EXPECT_TRUE(job.run()) << "a deadlock, seed " << seed;
+    EXPECT_EQ(job.disagreement, "") << seed;
+    settled += job.settled;
+    rehearsed += job.rehearsed;
+    by_mpi += job.by_mpi;
+  }
+  EXPECT_GT(settled, 1000);
+  EXPECT_GT(rehearsed, 1000);
+  EXPECT_GT(by_mpi, 10000);
+}
+
+}  // namespace
+}  // namespace penstock::preload
