@@ -73,8 +73,11 @@ class PENSTOCK_API CheckpointHandle {
 using CheckpointMetrics = std::map<std::string, double>;
 
 struct CheckpointerOptions {
-  std::string burst_buffer;  ///< URL of the fast tier, which may be local to each node; empty: none
-  int keep = 0;              ///< how many of the newest checkpoints stay in the slow tier; 0: all
+  /// URL of the fast tier, which may be local to each node; empty: none. No other run may use it. It keeps the newest
+  /// checkpoint, the newest that is drained, and those that are still to be drained; resume_drains() says what becomes
+  /// of them if the job dies.
+  std::string burst_buffer;
+  int keep = 0;  ///< how many of the newest checkpoints stay in the slow tier; 0: all
   /// With `keep`: multiples of this step stay, too, until the run goes back behind them. 0: none.
   std::uint64_t keep_every = 0;
   /// With `keep`: so many checkpoints with the lowest, or highest, `best_metric` stay, too, until the run goes back
@@ -209,6 +212,12 @@ class PENSTOCK_API Checkpointer {
   /// Collective.
   std::uint64_t any_of(std::uint64_t flags);
 
+  /// Takes the place over now, not with the first save, and drains what jobs that have ended left in the burst buffer:
+  /// the newest first, each as save() would, and only what `keep` and its companions keep. Any number of ranks may do
+  /// so on the nodes that have it. The first save does the same. Returns how many checkpoints are still to be drained,
+  /// in the background; what fails then is one of warnings(). Collective. Throws what taking the place over throws.
+  std::size_t resume_drains();
+
   /// Waits until all checkpoints are drained or failed. Throws the first error that no call has thrown. Collective.
   void finish();
 
@@ -230,6 +239,17 @@ struct CheckpointPlace {
   std::string run;           ///< see CheckpointerOptions::run
 };
 
+/// What has become of a checkpoint. Nothing else is recorded: what the tiers hold says it.
+enum class CheckpointState : std::uint8_t {
+  fast,       ///< durable in the burst buffer; the next job that saves drains it, if no job does now
+  draining,   ///< likewise, and parts of it are in the slow tier
+  drained,    ///< durable in the slow tier
+  evictable,  ///< likewise, and its copy in the burst buffer may be removed
+};
+
+/// "fast", "draining", "drained" or "evictable".
+PENSTOCK_API std::string_view name(CheckpointState state);
+
 /// A complete checkpoint.
 struct CheckpointEntry {
   std::uint64_t step = 0;
@@ -237,6 +257,7 @@ struct CheckpointEntry {
   std::uint64_t sequence = 0;    ///< number of the save in its job; for Penstock 0.1, of the attempt at this step
   bool fast = false;             ///< in the burst buffer
   bool drained = false;          ///< in the slow tier
+  CheckpointState state = CheckpointState::fast;
   bool superseded = false;       ///< a newer checkpoint has its step or an earlier one
   int ranks = 0;                 ///< that saved it
   std::uint64_t size_bytes = 0;  ///< of its objects in one tier

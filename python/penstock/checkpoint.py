@@ -129,7 +129,9 @@ class Checkpointer:
     url : str
         The slow tier, shared by all ranks: a folder with objects for each checkpoint or, with ``run``, a store.
     burst_buffer : str, optional
-        The fast tier. It may be local to each node.
+        The fast tier. It may be local to each node. No other run may use it. It keeps the newest checkpoint, the newest that
+        is drained, and those that are still to be drained. If the job dies before, the next one drains them; see
+        :meth:`resume_drains`.
     keep : int, optional
         How many of the newest checkpoints stay in the slow tier. Default: all. An old one is removed only after a newer one
         is drained. One that was superseded is removed once a later save has reached its step.
@@ -577,6 +579,15 @@ class Checkpointer:
     def report(self) -> str:
         """Tiers, memory and threads, one fact per line. Local."""
         return self._native.report()
+
+    def resume_drains(self) -> int:
+        """Take the place over now, not with the first save, and drain what jobs that have ended left in the burst buffer.
+
+        The newest checkpoint comes first, and what ``keep`` and its companions would remove is not drained. Any number of
+        ranks may do so, on the nodes that have it. The first save does the same. Returns how many checkpoints are still to be
+        drained, in the background; :meth:`finish` waits for them, and what fails is one of :attr:`warnings`. Collective.
+        """
+        return self._native.resume_drains()
 
     def finish(self) -> None:
         """Wait until all checkpoints are drained or failed. Raises the first error that no call has raised. Collective."""

@@ -193,6 +193,7 @@ nb::dict row_of(const CheckpointEntry& entry) {
   row["sequence"] = entry.sequence;
   row["fast"] = entry.fast;
   row["drained"] = entry.drained;
+  row["state"] = std::string(name(entry.state));
   row["superseded"] = entry.superseded;
   row["ranks"] = entry.ranks;
   row["bytes"] = entry.size_bytes;
@@ -328,6 +329,12 @@ void bind_checkpoint(nb::module_& module) {
              Checkpointer& checkpointer = self.get();
              const nb::gil_scoped_release released;
              checkpointer.reserve(local_bytes, buffers);
+           })
+      .def("resume_drains",
+           [](const PyCheckpointer& self) {
+             Checkpointer& checkpointer = self.get();
+             const nb::gil_scoped_release released;
+             return checkpointer.resume_drains();
            })
       .def("finish",
            [](const PyCheckpointer& self) {

@@ -162,7 +162,7 @@ class BlobTier final : public Tier {
 
   bool distrusts() const override { return damages_ != trusted_since_; }
 
-  Written write(const Version&, int rank, const Content& content, const Base& base) override {
+  Written write(const Attempt&, int rank, const Content& content, const Base& base) override {
     const ObjectInfo& info = content.info;
     damages_before_ = damages_;
     verified_ = base.distrusted != 0;
@@ -194,7 +194,7 @@ class BlobTier final : public Tier {
     return encode(staged);
   }
 
-  void discard(const Version&, int, const Written& written, const Warn& warn) override {
+  void discard(const Attempt&, int, const Written& written, const Warn& warn) override {
     if (written.empty()) return;
     try_to(warn, "removing what was not saved", [&] {
       Blob blob(existing());
@@ -202,13 +202,14 @@ class BlobTier final : public Tier {
     });
   }
 
-  Publication publish(const Version& version, const Draft& draft, const Tier&) override {
+  Publication publish(const Attempt& of, const Draft& draft, const Tier&) override {
+    const Version& version = of.version;
     Publication result;
     std::optional<StagedWrite> own;
     result.failure = attempt("", 0, [&] {
       const std::shared_ptr<BlobState> state = existing();
       Blob blob(state);
-      BlobHeader header = BlobHeader::of_job(version.generation);
+      BlobHeader header = BlobHeader::of_job(of.job);
       header.complete = true;
       header.version = version;
       header.manifest_place_bytes = draft.end_bytes;

@@ -167,6 +167,7 @@ std::uint64_t Checkpointer::any_of(std::uint64_t flags) {
   return flags;
 }
 
+std::size_t Checkpointer::resume_drains() { return state_->saver->resume_drains(); }
 void Checkpointer::finish() { state_->saver->finish(); }
 std::vector<std::string> Checkpointer::warnings() const { return state_->saver->warnings(); }
 std::string Checkpointer::report() const { return state_->saver->report(); }

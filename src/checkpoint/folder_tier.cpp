@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,18 +30,34 @@ class FolderTier final : public Tier {
   const std::string& url() const override { return backend_->url(); }
   std::string title() const override { return backend_->url(); }
   std::string name_of(const Version& version, int rank) const override {
-    return url() + ": object " + (rank < 0 ? manifest_key(version) : data_key(version, rank));
+    const Attempt attempt = known_attempt(version);
+    return url() + ": object " + (rank < 0 ? manifest_key(attempt) : data_key(attempt, rank));
   }
 
-  std::map<Version, Holding> list() const override { return list_versions(*backend_); }
+  std::map<Version, Holding> list() const override {
+    std::map<Version, Holding> versions;
+    std::map<Version, Attempts> resumed;
+    for (auto& [version, attempts] : list_attempts(*backend_)) {
+      versions.emplace(version, attempts.at(counted(version, attempts).job));
+      if (attempts.rbegin()->first != version.generation) resumed.emplace(version, std::move(attempts));
+    }
+    const std::lock_guard lock(mutex_);
+    resumed_ = std::move(resumed);
+    return versions;
+  }
 
   std::string manifest(const Version& version) const override {
-    const std::vector<std::byte> bytes = store::read_all(*backend_, manifest_key(version));
+    std::vector<std::byte> bytes;
+    find(version, [&](const Attempt& attempt) { bytes = store::read_all(*backend_, manifest_key(attempt)); });
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
   void read(const Version& version, int rank, const ObjectInfo&, std::uint64_t offset_bytes, Bytes to) const override {
-    backend_->read(data_key(version, rank), offset_bytes, to);
+    find(version, [&](const Attempt& attempt) { backend_->read(data_key(attempt, rank), offset_bytes, to); });
+  }
+
+  std::uint64_t request_bytes() const override {
+    return std::min<std::uint64_t>(kMostRequestBytes, backend_->read_shape().piece_bytes);
   }
 
   std::uint64_t take_generation(std::uint64_t seen) override {
@@ -55,25 +73,32 @@ class FolderTier final : public Tier {
     if (newest > generation) throw fenced(title(), newest, who(newest), generation);
   }
 
-  void reclaim(std::uint64_t generation, const std::map<Version, Holding>& held, const std::set<Version>& complete,
+  void reclaim(std::uint64_t generation, const std::map<Version, Holding>&, const std::set<Version>& complete,
                const Warn& warn) override {
-    for (const auto& [version, holding] : held) {
-      const bool nothing_left = holding.ranks.empty() && !holding.manifest;
-      if (version.generation >= generation || complete.contains(version) || nothing_left) continue;
-      try_to(warn, "removing what is left of " + describe(version), [&] {
-        // A job that was stopped just before it creates the manifest must not complete what is removed here.
-        backend_->put_if_absent(abandoned_key(version), {});
-        if (holding.manifest) backend_->remove(manifest_key(version));
-        checkpoint::remove_data(*backend_, version, holding.ranks);
-      });
+    std::map<Version, Attempts> held;
+    try_to(warn, "listing checkpoints", [&] { held = list_attempts(*backend_); });
+    for (const auto& [version, attempts] : held) {
+      for (const auto& [job, holding] : attempts) {
+        const bool nothing_left = holding.ranks.empty() && !holding.manifest;
+        // If a burst buffer is local to nodes, the manifest is on another one.
+        const bool whole = holding.complete() || (attempts.size() == 1 && complete.contains(version));
+        if (job >= generation || whole || nothing_left) continue;
+        const Attempt attempt(version, job);
+        try_to(warn, "removing what is left of " + describe(version), [&] {
+          // A job that was stopped just before it creates the manifest must not complete what is removed here.
+          backend_->put_if_absent(abandoned_key(attempt), {});
+          if (holding.manifest) backend_->remove(manifest_key(attempt));
+          checkpoint::remove_data(*backend_, attempt, holding.ranks);
+        });
+      }
     }
     try_to(warn, "removing files of dead runs", [&] { backend_->reclaim(kDeadWriter); });
   }
 
-  Written write(const Version& version, int rank, const Content& content, const Base&) override {
+  Written write(const Attempt& attempt, int rank, const Content& content, const Base&) override {
     const ObjectInfo& info = content.info;
     if (info.size_bytes == 0) return {};
-    const std::string key = data_key(version, rank);
+    const std::string key = data_key(attempt, rank);
     const auto begin = [&content] {
       const std::shared_ptr<ChunkStream> chunks = content.open({{0, content.digests.size()}});
       return [&content, chunks, rest = ConstBytes(), last = false]() mutable -> ConstBytes {
@@ -97,24 +122,27 @@ class FolderTier final : public Tier {
     return {};
   }
 
-  void discard(const Version& version, int rank, const Written&, const Warn& warn) override {
-    const std::string key = data_key(version, rank);
+  void discard(const Attempt& attempt, int rank, const Written&, const Warn& warn) override {
+    const std::string key = data_key(attempt, rank);
     try_to(warn, "removing " + key, [&] { backend_->remove(key); });
   }
 
-  Publication publish(const Version& version, const Draft& draft, const Tier& slow) override {
+  Publication publish(const Attempt& attempt, const Draft& draft, const Tier& slow) override {
     Publication result;
-    const std::string key = manifest_key(version);
+    const std::string key = manifest_key(attempt);
     const ConstBytes text = std::as_bytes(std::span(draft.manifest.data(), draft.manifest.size()));
     bool foreign = false;
-    result.failure = attempt("", 0, [&] {
+    bool stays = false;
+    result.failure = checkpoint::attempt("", 0, [&] {
       foreign = !backend_->put_if_absent(key, std::span(&text, 1));
       if (foreign) throw taken(key);
+      // A newer job may have seen it here, and have removed it from the burst buffer.
+      stays = draft.drained;
       // If no newer job has begun by now, any that begins later counts this checkpoint as older than its own.
-      slow.check_generation(version.generation);
+      slow.check_generation(attempt.job);
     });
     if (result.failure) {
-      result.gone = !foreign && !attempt("", 0, [&] { backend_->remove(key); });
+      result.gone = !foreign && !stays && !checkpoint::attempt("", 0, [&] { backend_->remove(key); });
     } else {
       result.number = 1;
     }
@@ -126,13 +154,48 @@ class FolderTier final : public Tier {
     if (!backend_->put_if_absent(manifest_key(version), std::span(&text, 1))) throw taken(manifest_key(version));
   }
 
-  void remove(const Version& version) override { backend_->remove(manifest_key(version)); }
+  void remove(const Version& version) override {
+    Attempts attempts;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = resumed_.find(version); found != resumed_.end()) attempts = found->second;
+    }
+    backend_->remove(manifest_key(version));
+    // Few: this process removes their data, too.
+    for (const auto& [job, holding] : attempts) {
+      const Attempt attempt(version, job);
+      if (!attempt.resumed()) continue;
+      if (holding.manifest) backend_->remove(manifest_key(attempt));
+      checkpoint::remove_data(*backend_, attempt, holding.ranks);
+    }
+  }
   void mark_removed(const Version& version) override { backend_->put_if_absent(removed_key(version), {}); }
   void remove_data(const Version& version, const std::vector<int>& ranks) override {
     checkpoint::remove_data(*backend_, version, ranks);
   }
 
  private:
+  /// The attempt that counts, as the last listing has seen it.
+  Attempt known_attempt(const Version& version) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = resumed_.find(version);
+    return found == resumed_.end() ? Attempt(version) : counted(version, found->second);
+  }
+
+  /// Runs `action` with the attempt that counts. This process may not have listed since a drain was resumed.
+  void find(const Version& version, const std::function<void(const Attempt&)>& action) const {
+    const Attempt known = known_attempt(version);
+    try {
+      action(known);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;
+      const auto unlisted = checkpoint::attempt("", -1, [&] { list(); });
+      const Attempt found = known_attempt(version);
+      if (unlisted || found.job == known.job) throw;
+      action(found);
+    }
+  }
+
   Error taken(const std::string& key) const {
     return {ErrorCode::exists, url() + ": object " + key + " exists already; was it put there by another program?"};
   }
@@ -154,6 +217,8 @@ class FolderTier final : public Tier {
   }
 
   const std::shared_ptr<store::Backend> backend_;
+  mutable std::mutex mutex_;
+  mutable std::map<Version, Attempts> resumed_;  ///< of which a later job has drained one; as listed last
 };
 
 }  // namespace

@@ -240,18 +240,41 @@ void copy_from(const std::vector<Piece>& pieces, std::uint64_t offset_bytes, Con
 }
 
 Bytes target_of(const std::vector<Piece>& pieces, std::uint64_t offset_bytes, std::uint64_t size_bytes) {
-  for (const Piece& piece : pieces) {
-    if (piece.first_byte > offset_bytes) break;
-    if (piece.last_byte < offset_bytes + size_bytes || piece.extents.size() != 1) continue;
-    const Extent& extent = piece.extents[0];
-    const auto item = static_cast<std::int64_t>(piece.item_bytes);
-    const bool dense =
-        extent.overlaps.size() == 1 && extent.source_stride_bytes == item && extent.target_stride_bytes == item;
-    if (!dense) continue;
-    std::byte* const begin = piece.target + extent.overlaps[0].target_start * item;
-    return {begin + (offset_bytes - piece.first_byte), size_bytes};
+  // A piece without gaps that holds the first of these bytes is the last one that begins there or before: another one
+  // that begins behind it would share bytes with it.
+  const auto after = std::upper_bound(pieces.begin(), pieces.end(), offset_bytes,
+                                      [](std::uint64_t offset, const Piece& one) { return offset < one.first_byte; });
+  if (after == pieces.begin()) return {};
+  const Piece& piece = *(after - 1);
+  if (piece.last_byte < offset_bytes + size_bytes || piece.extents.size() != 1) return {};
+  const Extent& extent = piece.extents[0];
+  const auto item = static_cast<std::int64_t>(piece.item_bytes);
+  const bool dense =
+      extent.overlaps.size() == 1 && extent.source_stride_bytes == item && extent.target_stride_bytes == item;
+  if (!dense) return {};
+  std::byte* const begin = piece.target + extent.overlaps[0].target_start * item;
+  return {begin + (offset_bytes - piece.first_byte), size_bytes};
+}
+
+std::vector<ChunkRead> reads_of(const std::vector<Piece>& pieces, const std::vector<std::uint64_t>& chunks,
+                                std::uint64_t chunk_bytes, std::uint64_t data_bytes, std::uint64_t most) {
+  std::vector<ChunkRead> reads;
+  for (const std::uint64_t chunk : chunks) {
+    const std::uint64_t begin = chunk * chunk_bytes;
+    const Bytes target = target_of(pieces, begin, std::min(chunk_bytes, data_bytes - begin));
+    if (!reads.empty()) {
+      auto& [range, before] = reads.back();
+      const bool follows = range.first + range.count == chunk && range.count < most;
+      const bool contiguous = before.empty() ? target.empty() : before.data() + before.size() == target.data();
+      if (follows && contiguous) {
+        ++range.count;
+        if (!target.empty()) before = {before.data(), before.size() + target.size()};
+        continue;
+      }
+    }
+    reads.push_back({{chunk, 1}, target});
   }
-  return {};
+  return reads;
 }
 
 }  // namespace penstock::checkpoint

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "checkpoint/stream.hpp"
 #include "penstock/layout.hpp"
 #include "penstock/types.hpp"
 
@@ -49,6 +50,16 @@ std::vector<std::uint64_t> needed_chunks(const std::vector<Piece>& pieces, std::
 
 /// Copies what the pieces have of `data`, which begins at `offset_bytes` of the object: whole chunks.
 void copy_from(const std::vector<Piece>& pieces, std::uint64_t offset_bytes, ConstBytes data);
+
+/// Consecutive chunks of an object, and where they belong in the target if one piece holds all of them in their order.
+struct ChunkRead {
+  ChunkRange range;
+  Bytes target;
+};
+
+/// Divides `chunks`, which ascend, of an object of `data_bytes` into reads of at most `most` chunks.
+std::vector<ChunkRead> reads_of(const std::vector<Piece>& pieces, const std::vector<std::uint64_t>& chunks,
+                                std::uint64_t chunk_bytes, std::uint64_t data_bytes, std::uint64_t most);
 
 /// Where these bytes of the object belong in the target, if one piece holds all of them in their order. Empty
 /// otherwise.

@@ -18,8 +18,8 @@
 
 namespace penstock::checkpoint {
 
-/// The state of one checkpoint. The saver, its threads and the caller's handles share it. Thread-safe, except for the
-/// members that are set before it is submitted or that its threads use.
+/// The state of one checkpoint: of a save, or of a dead job's that is drained. The saver, its threads and the caller's
+/// handles share it. Thread-safe, except for the members that are set before it is submitted or that its threads use.
 class Job {
  public:
   // Set before the job is submitted.
@@ -71,13 +71,14 @@ class Job {
     update([&] { closed_ = true; });
   }
 
-  void assign(const Version& version) {
-    update([&] { version_ = version; });
+  void assign(const Attempt& attempt) {
+    update([&] { attempt_ = attempt; });
   }
 
-  Version version() const {
-    return locked([&] { return version_; });
+  Attempt attempt() const {
+    return locked([&] { return attempt_; });
   }
+  Version version() const { return attempt().version; }
   CheckpointLevel level() const {
     return locked([&] { return level_; });
   }
@@ -151,7 +152,7 @@ class Job {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Version version_;
+  Attempt attempt_;
   CheckpointLevel level_ = CheckpointLevel::staged;
   std::optional<Error> error_;
   bool delivered_ = false;

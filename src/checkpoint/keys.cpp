@@ -21,12 +21,15 @@ constexpr std::string_view kAbandoned = "abandoned";
 constexpr std::string_view kRemoved = "removed";
 constexpr std::size_t kDigits = 20;
 
-std::string stem(const Version& version) {
+std::string stem(const Attempt& attempt) {
+  const Version& version = attempt.version;
   char digits[kDigits + 1];
   std::snprintf(digits, sizeof digits, "%020llu", static_cast<unsigned long long>(version.step));
-  const std::string generation = version.generation == 0 ? "" : std::to_string(version.generation) + '-';
+  const std::string generation =
+      version.generation == 0 && !attempt.resumed() ? "" : std::to_string(version.generation) + '-';
+  const std::string job = attempt.resumed() ? '-' + std::to_string(attempt.job) : "";
   return std::string(kFolder) + '/' + std::string(kStep) + digits + '.' + generation +
-         std::to_string(version.sequence) + '.';
+         std::to_string(version.sequence) + job + '.';
 }
 
 /// Parses a decimal number at the start of `text`, and removes it from there.
@@ -48,7 +51,7 @@ bool take(std::string_view& text, std::string_view expected) {
 struct Name {
   enum class Kind : std::uint8_t { manifest, abandoned, removed, data };
 
-  Version version;
+  Attempt attempt;
   Kind kind = Kind::manifest;
   int rank = 0;
 };
@@ -58,14 +61,22 @@ std::optional<Name> parse(std::string_view key) {
   if (!take(key, kFolder) || !take(key, "/") || !take(key, kStep)) return std::nullopt;
   const auto step = take_number<std::uint64_t>(key);
   if (!step || !take(key, ".")) return std::nullopt;
-  auto number = take_number<std::uint64_t>(key);
-  std::uint64_t generation = 0;
-  if (number && *number > 0 && take(key, "-")) {
-    generation = *number;
-    number = take_number<std::uint64_t>(key);
+  // <sequence>, <generation>-<sequence>, or <generation>-<sequence>-<job>
+  std::vector<std::uint64_t> numbers;
+  do {
+    const auto number = take_number<std::uint64_t>(key);
+    if (!number || numbers.size() == 3) return std::nullopt;
+    numbers.push_back(*number);
+  } while (take(key, "-"));
+  if (!take(key, ".")) return std::nullopt;
+  if (numbers.size() == 1) {
+    name.attempt = Version{*step, 0, numbers[0]};
+  } else {
+    name.attempt = Version{*step, numbers[0], numbers[1]};
+    if (numbers.size() == 3) name.attempt.job = numbers[2];
+    // Two names of one attempt, or a job that has drained what was not saved yet: somebody else's.
+    if (numbers.size() == 2 ? numbers[0] == 0 : numbers[2] <= numbers[0]) return std::nullopt;
   }
-  if (!number || !take(key, ".")) return std::nullopt;
-  name.version = {*step, generation, *number};
   if (key == kManifest) return name;
   name.kind = Name::Kind::abandoned;
   if (key == kAbandoned) return name;
@@ -81,13 +92,13 @@ std::optional<Name> parse(std::string_view key) {
 
 }  // namespace
 
-std::string data_key(const Version& version, int rank) {
-  return stem(version) + std::string(kRank) + std::to_string(rank) + std::string(kData);
+std::string data_key(const Attempt& attempt, int rank) {
+  return stem(attempt) + std::string(kRank) + std::to_string(rank) + std::string(kData);
 }
 
-std::string manifest_key(const Version& version) { return stem(version) + std::string(kManifest); }
+std::string manifest_key(const Attempt& attempt) { return stem(attempt) + std::string(kManifest); }
 
-std::string abandoned_key(const Version& version) { return stem(version) + std::string(kAbandoned); }
+std::string abandoned_key(const Attempt& attempt) { return stem(attempt) + std::string(kAbandoned); }
 
 std::string removed_key(const Version& version) { return stem(version) + std::string(kRemoved); }
 
@@ -139,8 +150,17 @@ std::vector<Version> by_preference(const std::set<Version>& versions) {
   return ordered;
 }
 
-std::map<Version, Holding> list_versions(const store::Backend& backend) {
-  std::map<Version, Holding> versions;
+Attempt counted(const Version& version, const Attempts& attempts) {
+  const auto rank_of = [](const Holding& holding) { return holding.complete() ? 2 : holding.begun() ? 1 : 0; };
+  auto best = attempts.begin();
+  for (auto one = attempts.begin(); one != attempts.end(); ++one) {
+    if (rank_of(one->second) > rank_of(best->second)) best = one;
+  }
+  return {version, best == attempts.end() ? version.generation : best->first};
+}
+
+std::map<Version, Attempts> list_attempts(const store::Backend& backend) {
+  std::map<Version, Attempts> versions;
   const std::vector<std::string> keys = backend.list(kFolder);
   // Below an object there are no keys; but it is not an empty place.
   if (keys.empty() && backend.exists(kFolder)) {
@@ -150,7 +170,7 @@ std::map<Version, Holding> list_versions(const store::Backend& backend) {
   for (const std::string& key : keys) {
     const std::optional<Name> name = parse(key);
     if (!name) continue;
-    Holding& holding = versions[name->version];
+    Holding& holding = versions[name->attempt.version][name->attempt.job];
     switch (name->kind) {
       case Name::Kind::manifest: holding.manifest = true; break;
       case Name::Kind::abandoned: holding.abandoned = true; break;
@@ -158,14 +178,29 @@ std::map<Version, Holding> list_versions(const store::Backend& backend) {
       case Name::Kind::data: holding.ranks.push_back(name->rank); break;
     }
   }
-  for (auto& [version, holding] : versions) std::sort(holding.ranks.begin(), holding.ranks.end());
+  for (auto& [version, attempts] : versions) {
+    const bool removed =
+        std::any_of(attempts.begin(), attempts.end(), [](const auto& one) { return one.second.removed; });
+    for (auto& [job, holding] : attempts) {
+      holding.removed = removed;
+      std::sort(holding.ranks.begin(), holding.ranks.end());
+    }
+  }
   return versions;
 }
 
-void remove_data(store::Backend& backend, const Version& version, const std::vector<int>& ranks) {
+std::map<Version, Holding> list_versions(const store::Backend& backend) {
+  std::map<Version, Holding> versions;
+  for (const auto& [version, attempts] : list_attempts(backend)) {
+    versions.emplace(version, attempts.at(counted(version, attempts).job));
+  }
+  return versions;
+}
+
+void remove_data(store::Backend& backend, const Attempt& attempt, const std::vector<int>& ranks) {
   std::vector<std::string> keys;
   keys.reserve(ranks.size());
-  for (const int rank : ranks) keys.push_back(data_key(version, rank));
+  for (const int rank : ranks) keys.push_back(data_key(attempt, rank));
   backend.remove_all(keys);
 }
 

@@ -31,12 +31,12 @@ Digest signature_of(const std::vector<ArraySpec>& arrays) {
 
 /// Runs `action`. If it fails and a newer job has begun, that is the error: it may have removed what is missing here.
 /// `foreign`: whether an object of another program is in the way.
-void unless_fenced(const Tier& slow, const Version& version, bool& foreign, const std::function<void()>& action) {
+void unless_fenced(const Tier& slow, const Attempt& of, bool& foreign, const std::function<void()>& action) {
   try {
     action();
   } catch (const Error& failure) {
     foreign = failure.code() == ErrorCode::exists;
-    const std::optional<Error> fenced = attempt("", -1, [&] { slow.check_generation(version.generation); });
+    const std::optional<Error> fenced = attempt("", -1, [&] { slow.check_generation(of.job); });
     if (fenced && fenced->code() == ErrorCode::fenced) throw *fenced;
     throw;
   }
@@ -76,10 +76,10 @@ void Saver::write(const std::shared_ptr<Job>& job) {
   } else if (tiers_.fast) {
     job->reach(CheckpointLevel::fast);
     drainer_.submit([this, job] { drain(*job); });
-    retire_after(*channels_.writer, *job, false);
+    retire_after(*channels_.writer, *job, job->version(), false);
   } else {
     job->reach(CheckpointLevel::drained);
-    retire_after(*channels_.writer, *job, true);
+    retire_after(*channels_.writer, *job, job->version(), true);
     job->close();
   }
 }
@@ -110,10 +110,7 @@ void Saver::begin(Job& job, const std::string& what) {
     mine.signature = signature_of(job.arrays);
     // Spares a job that is fenced already the work. What counts is the look after the manifest.
     if (peers.rank() == 0 && generation_ != 0) tiers_.slow->check_generation(generation_);
-    if (generation_ == 0) {
-      if (peers.rank() == 0) mine.seen_generation = newest_generation(*tiers_.slow);
-      if (tiers_.fast) mine.seen_generation = std::max(mine.seen_generation, newest_generation(*tiers_.fast));
-    }
+    if (generation_ == 0) mine.seen_generation = seen_generation();
     mine.data_bytes = job.staged.size();
     mine.over = job.sequence;
     for (const auto& other : all) {
@@ -141,12 +138,47 @@ void Saver::begin(Job& job, const std::string& what) {
     const std::uint64_t table_bytes = chunks_of(begins[r].data_bytes, options_.chunk_bytes) * sizeof(Digest);
     job.end_bytes = aligned_place(job.end_bytes + begins[r].data_bytes + table_bytes);
   }
-  if (generation_ == 0) {
-    generation_ =
-        agree(peers, what, [&] { return peers.rank() == 0 ? tiers_.slow->take_generation(seen_generation) : 0; })[0];
-    reclaim(peers, tiers_, generation_, [this](const std::string& text) { warn(text); });
+  if (generation_ == 0) take_over(seen_generation, what);
+  wait_for_resumed(job);
+  job.assign(Version{job.step, generation_, job.sequence});
+}
+
+std::uint64_t Saver::seen_generation() const {
+  std::uint64_t seen = 0;
+  if (channels_.writer->rank() == 0) seen = newest_generation(*tiers_.slow);
+  if (tiers_.fast) seen = std::max(seen, newest_generation(*tiers_.fast));
+  return seen;
+}
+
+/// From here on all older jobs are fenced, so what they have left undrained is this job's to drain. All of it comes
+/// before this job's own drains, on all ranks in the same order.
+void Saver::take_over(std::uint64_t seen_generation, const std::string& what) {
+  Peers& peers = *channels_.writer;
+  generation_ =
+      agree(peers, what, [&] { return peers.rank() == 0 ? tiers_.slow->take_generation(seen_generation) : 0; })[0];
+  const std::vector<Version> left =
+      reclaim(peers, tiers_, generation_, [this](const std::string& text) { warn(text); });
+  for (const Version& version : left) {
+    const auto job = std::make_shared<Job>();
+    job->step = version.step;
+    job->assign({version, generation_});
+    job->reach(CheckpointLevel::fast);
+    {
+      const std::lock_guard lock(mutex_);
+      resumed_.push_back(job);
+    }
+    drainer_.submit([this, job] { resume(*job); });
   }
-  job.assign({job.step, generation_, job.sequence});
+}
+
+/// What dead jobs have left counts in `undrained_max`, too.
+void Saver::wait_for_resumed(const Job& job) const {
+  const std::vector<std::shared_ptr<Job>> before = resumed();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (i + static_cast<std::size_t>(options_.undrained_max) <= before.size() + job.sequence) {
+      before[i]->wait_until_settled(CheckpointLevel::drained);
+    }
+  }
 }
 
 void Saver::write_first_tier(Job& job, const std::string& what) {
@@ -165,7 +197,7 @@ void Saver::drain(Job& job) {
     Content content;
     bool foreign = false;
     agree(peers, what, [&] {
-      unless_fenced(*tiers_.slow, job.version(), foreign, [&] {
+      unless_fenced(*tiers_.slow, job.attempt(), foreign, [&] {
         content = content_in(*tiers_.fast, job.version(), peers.rank(), job.own, options_.chunk_bytes, drain_);
       });
       return Done{};
@@ -176,30 +208,21 @@ void Saver::drain(Job& job) {
     job.fail(*failure);
   } else {
     job.reach(CheckpointLevel::drained);
-    retire_after(peers, job, true);
+    retire_after(peers, job, job.version(), true);
   }
   job.close();
 }
 
 /// Every rank writes its object; then rank 0 makes the checkpoint exist in `tier`.
 void Saver::put(Peers& peers, Tier& tier, Job& job, const Content& content, const std::string& what) {
-  for (bool published = false; !published;) {
-    Base base;
-    if (tier.builds_on_base()) {
-      const std::vector<Base> bases = agree(peers, what, [&] {
-        Base mine = peers.rank() == 0 ? tier.base(job.version().generation) : Base{};
-        mine.distrusted = tier.distrusts() ? 1 : 0;
-        return mine;
-      });
-      base.number = bases[0].number;
-      for (const Base& mine : bases) base.distrusted |= mine.distrusted;
-    }
+  for (std::uint64_t published = 0; published == 0;) {
+    const Base base = base_of(peers, tier, job.attempt(), what);
     Written own;
     bool foreign = false;
     try {
       std::vector<ObjectInfo> objects = agree(peers, what, [&] {
-        unless_fenced(*tiers_.slow, job.version(), foreign,
-                      [&] { own = tier.write(job.version(), peers.rank(), content, base); });
+        unless_fenced(*tiers_.slow, job.attempt(), foreign,
+                      [&] { own = tier.write(job.attempt(), peers.rank(), content, base); });
         return content.info;
       });
       job.own = content.info;
@@ -213,34 +236,67 @@ void Saver::put(Peers& peers, Tier& tier, Job& job, const Content& content, cons
       if (!foreign) discard(tier, job, own);
       throw;
     }
-    published = publish(peers, tier, job, content, base, own, what);
+    Draft draft{job.manifest, job.end_bytes, base, {}};
+    draft.drained = &tier != &tiers_.first();
+    if (tier.builds_on_base()) draft.written = gather(peers, own);
+    const auto discard_own = [&] { discard(tier, job, own); };
+    published = publish(peers, tier, job.attempt(), draft, discard_own, what);
+    if (published == 0) continue;
+    if (partners_ && &tier == tiers_.fast.get()) {
+      try {
+        copy_manifest(peers, tier, job, what);
+      } catch (const Error&) {
+        // Whoever put a manifest, maybe without learning of it, removes it before the data goes.
+        const Poll<Done> removed = poll(peers, what, [&] {
+          tier.remove(job.version());
+          return Done{};
+        });
+        const bool gone = std::all_of(removed.outcomes.begin(), removed.outcomes.end(),
+                                      [](const Outcome& outcome) { return outcome.code == 0; });
+        if (gone) discard_own();
+        throw;
+      }
+    }
+    tier.published(published, content);
   }
+}
+
+Base Saver::base_of(Peers& peers, Tier& tier, const Attempt& attempt, const std::string& what) const {
+  Base base;
+  if (!tier.builds_on_base()) return base;
+  const std::vector<Base> bases = agree(peers, what, [&] {
+    Base mine = peers.rank() == 0 ? tier.base(attempt.job) : Base{};
+    mine.distrusted = tier.distrusts() ? 1 : 0;
+    return mine;
+  });
+  base.number = bases[0].number;
+  for (const Base& mine : bases) base.distrusted |= mine.distrusted;
+  return base;
 }
 
 /// What this rank has written of a save that failed.
 void Saver::discard(Tier& tier, const Job& job, const Written& own) {
   const Warn warning = [this](const std::string& text) { warn(text); };
-  tier.discard(job.version(), channels_.writer->rank(), own, warning);
-  if (partners_ && &tier == tiers_.fast.get()) tier.discard(job.version(), partners_->kept, {}, warning);
+  tier.discard(job.attempt(), channels_.writer->rank(), own, warning);
+  if (partners_ && &tier == tiers_.fast.get()) tier.discard(job.attempt(), partners_->kept, {}, warning);
 }
 
-/// All data is durable before. False if the ranks have to write again.
-bool Saver::publish(Peers& peers, Tier& tier, Job& job, const Content& content, const Base& base, const Written& own,
-                    const std::string& what) {
+/// All data is durable before. Returns the number of the publication; 0 if the ranks have to write again. `discard`
+/// takes back what this rank has written.
+std::uint64_t Saver::publish(Peers& peers, Tier& tier, const Attempt& of, const Draft& draft,
+                             const std::function<void()>& discard, const std::string& what) {
   struct Result {
     Outcome outcome;
     std::uint64_t number = 0;
     std::uint64_t gone = 0;
   };
-  Draft draft{job.manifest, job.end_bytes, base, {}};
-  if (tier.builds_on_base()) draft.written = gather(peers, own);
   std::optional<Error> failure;
   const std::vector<Result> results = agree(peers, what, [&] {
     Result result;
     if (peers.rank() != 0) return result;
     Publication publication;
     failure = attempt(what, 0, [&] {
-      publication = tier.publish(job.version(), draft, *tiers_.slow);
+      publication = tier.publish(of, draft, *tiers_.slow);
       if (publication.failure) throw *publication.failure;
     });
     if (failure) result.outcome = Outcome::of(*failure);
@@ -251,27 +307,10 @@ bool Saver::publish(Peers& peers, Tier& tier, Job& job, const Content& content, 
   });
   if (results[0].outcome.code != 0) {
     // If the checkpoint may have become visible despite the failure, the data must stay.
-    if (results[0].gone != 0) discard(tier, job, own);
+    if (results[0].gone != 0) discard();
     deliver(failure, {results[0].outcome}, what);
   }
-  if (results[0].number == 0) return false;
-  if (partners_ && &tier == tiers_.fast.get()) {
-    try {
-      copy_manifest(peers, tier, job, what);
-    } catch (const Error&) {
-      // Whoever put a manifest, maybe without learning of it, removes it before the data goes.
-      const Poll<Done> removed = poll(peers, what, [&] {
-        tier.remove(job.version());
-        return Done{};
-      });
-      const bool gone = std::all_of(removed.outcomes.begin(), removed.outcomes.end(),
-                                    [](const Outcome& outcome) { return outcome.code == 0; });
-      if (gone) discard(tier, job, own);
-      throw;
-    }
-  }
-  tier.published(results[0].number, content);
-  return true;
+  return results[0].number;
 }
 
 /// The keeper of rank 0's object puts the manifest into its burst buffer, too. No newer job had begun when rank 0 put
@@ -284,16 +323,24 @@ void Saver::copy_manifest(Peers& peers, Tier& tier, const Job& job, const std::s
   });
 }
 
-void Saver::retire_after(Peers& peers, const Job& job, bool drained) {
+KeepRules Saver::keep_rules() const {
+  return {options_.keep,        options_.keep_every,      options_.keep_best,
+          options_.best_metric, options_.best_is_highest, options_.keep_younger_s};
+}
+
+/// `saved`: the newest that is durable in the tier; rank 0's counts.
+void Saver::retire_after(Peers& peers, const Job& job, const Version& saved, bool drained) {
   Retirement retirement;
-  retirement.saved = job.version();
+  retirement.saved = saved;
   retirement.drained = drained;
   retirement.has_copies = partners_.has_value();
-  retirement.rules = {options_.keep,        options_.keep_every,      options_.keep_best,
-                      options_.best_metric, options_.best_is_highest, options_.keep_younger_s};
+  retirement.rules = keep_rules();
   retirement.rating = [this](const Version& version) { return rating_of(version); };
-  for (const auto& other : jobs()) {
-    if (other.get() != &job && !other->settled(CheckpointLevel::drained)) retirement.under_way.insert(other->version());
+  for (const auto& some : {jobs(), resumed()}) {
+    for (const auto& other : some) {
+      if (other.get() == &job || other->settled(CheckpointLevel::drained)) continue;
+      retirement.under_way.insert(other->version());
+    }
   }
   const std::optional<Error> failure = attempt("removing old checkpoints", peers.rank(), [&] {
     retire(peers, tiers_, retirement, [this](const std::string& text) { warn(text); });

@@ -58,6 +58,15 @@ struct Place {
     return some;
   }
 
+  CheckpointState state(const Version& version) const {
+    if (complete(slow, version)) {
+      const bool evictable = complete(fast, version) && !checkpoint::kept_in_burst_buffer(fast, slow).contains(version);
+      return evictable ? CheckpointState::evictable : CheckpointState::drained;
+    }
+    const auto at = slow.find(version);
+    return at != slow.end() && at->second.begun() ? CheckpointState::draining : CheckpointState::fast;
+  }
+
   CheckpointEntry entry(const Version& version, const std::set<Version>& line) const {
     CheckpointEntry entry;
     entry.step = version.step;
@@ -65,6 +74,7 @@ struct Place {
     entry.sequence = version.sequence;
     entry.fast = complete(fast, version);
     entry.drained = complete(slow, version);
+    entry.state = state(version);
     entry.superseded = !line.contains(version);
     try {
       const Manifest manifest = read_manifest(tiers, version);
@@ -119,6 +129,16 @@ CheckpointVerified verify(const checkpoint::Tier& tier, bool all_objects, const 
 }
 
 }  // namespace
+
+std::string_view name(CheckpointState state) {
+  switch (state) {
+    case CheckpointState::fast: return "fast";
+    case CheckpointState::draining: return "draining";
+    case CheckpointState::drained: return "drained";
+    case CheckpointState::evictable: break;
+  }
+  return "evictable";
+}
 
 std::vector<CheckpointEntry> list_checkpoints(const CheckpointPlace& place) {
   const Place opened(place);

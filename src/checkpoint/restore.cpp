@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <set>
 
 #include "checkpoint/gather.hpp"
@@ -11,13 +13,15 @@
 #include "checkpoint/shared_reads.hpp"
 #include "penstock/trace.hpp"
 #include "store/in_parallel.hpp"
+#include "store/read_buffer.hpp"
 
 namespace penstock::checkpoint {
 
 namespace {
 
 constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
-constexpr std::uint64_t kReadBytes = std::uint64_t{8} << 20;  ///< of one request
+/// Of one broadcast, and of what one rank reads for all.
+constexpr std::uint64_t kReadBytes = std::uint64_t{8} << 20;
 constexpr std::size_t kReadsInFlight = 4;
 constexpr std::uint64_t kMostToldOfARank = 20;
 /// What the ranks exchange at most to find out what several need. Beyond that each reads for itself.
@@ -382,14 +386,59 @@ class Restoration {
     return held;
   }
 
-  void read_pieces(ObjectReaders& readers, const Manifest& manifest, std::vector<std::vector<Piece>>& pieces,
+  /// Several threads read, verify and copy what this rank needs: so requests are in flight while others are verified.
+  void read_pieces(ObjectReaders& readers, const Manifest& manifest, const std::vector<std::vector<Piece>>& pieces,
                    const std::vector<std::vector<std::uint64_t>>& needed) const {
+    struct Read {
+      std::size_t object;
+      ChunkRead chunks;
+    };
+    const std::uint64_t chunk_bytes = manifest.chunk_bytes;
+    std::uint64_t request_bytes = 0;
+    for (const Tier* tier : places(tiers_)) request_bytes = std::max(request_bytes, tier->request_bytes());
+    const std::uint64_t most = std::max<std::uint64_t>(1, request_bytes / chunk_bytes);
+    std::vector<Read> reads;
     // Each rank starts with another object, so that the ranks do not all read the same one.
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const std::size_t r = (static_cast<std::size_t>(peers_.rank()) + i) % pieces.size();
-      if (!needed[r].empty()) read_pieces(readers.of(r), pieces[r], needed[r], manifest.chunk_bytes);
-      pieces[r] = {};
+      const std::size_t object = (static_cast<std::size_t>(peers_.rank()) + i) % pieces.size();
+      const std::uint64_t data_bytes = manifest.objects[object].data_bytes;
+      for (ChunkRead& chunks : reads_of(pieces[object], needed[object], chunk_bytes, data_bytes, most)) {
+        // To such memory it is faster by way of a buffer.
+        if (store::copies_slowly(chunks.range.first * chunk_bytes, chunks.target.data())) chunks.target = {};
+        reads.push_back({object, chunks});
+      }
     }
+    const std::size_t threads = chunk_bytes > kReadBytes ? 1 : kReadsInFlight;
+    std::vector<store::ReadBuffer> buffers(threads);
+    in_streams(reads.size(), threads, [&](std::size_t i, std::size_t thread) {
+      const auto& [object, chunks] = reads[i];
+      ObjectReader& reader = readers.of(object);
+      if (!chunks.target.empty()) return reader.read(chunks.range, chunks.target);
+      const std::uint64_t offset_bytes = chunks.range.first * chunk_bytes;
+      const Bytes to = buffers[thread].take(offset_bytes, reader.size_bytes(chunks.range));
+      reader.read(chunks.range, to);
+      copy_from(pieces[object], offset_bytes, to);
+    });
+  }
+
+  /// As store::in_parallel, but each thread goes through a part of its own in order, so that the kernel reads ahead of
+  /// it. Then it helps with what is left of the others.
+  static void in_streams(std::size_t count, std::size_t threads,
+                         const std::function<void(std::size_t, std::size_t)>& body) {
+    std::vector<std::atomic<std::size_t>> next(threads);
+    const auto begin_of = [&](std::size_t part) { return count * part / threads; };
+    for (std::size_t part = 0; part < threads; ++part) next[part] = begin_of(part);
+    store::in_parallel(threads, threads, [&](std::size_t first, std::size_t thread) {
+      try {
+        for (std::size_t part = 0; part < threads; ++part) {
+          const std::size_t of = (first + part) % threads;
+          for (std::size_t i; (i = next[of].fetch_add(1)) < begin_of(of + 1);) body(i, thread);
+        }
+      } catch (...) {
+        for (std::atomic<std::size_t>& rest : next) rest = count;
+        throw;
+      }
+    });
   }
 
   /// For a checkpoint that only burst buffers hold. Of the objects that some rank needs and does not find in its own,
@@ -458,28 +507,6 @@ class Restoration {
       first += range.count;
     }
     return std::nullopt;
-  }
-
-  /// Several threads read, verify and copy, each a range of chunks: so requests are in flight while others are
-  /// verified.
-  static void read_pieces(ObjectReader& reader, const std::vector<Piece>& pieces,
-                          const std::vector<std::uint64_t>& chunks, std::uint64_t chunk_bytes) {
-    std::vector<ChunkRange> ranges;
-    for (const std::uint64_t chunk : chunks) add_chunk(ranges, chunk, chunks_at_once(chunk_bytes));
-    const std::size_t readers = chunk_bytes > kReadBytes ? 1 : kReadsInFlight;
-    std::vector<std::vector<std::byte>> buffers(readers);
-    store::in_parallel(ranges.size(), readers, [&](std::size_t i, std::size_t thread) {
-      const std::uint64_t offset_bytes = ranges[i].first * chunk_bytes;
-      const std::uint64_t size_bytes = reader.size_bytes(ranges[i]);
-      if (const Bytes target = checkpoint::target_of(pieces, offset_bytes, size_bytes); !target.empty()) {
-        return reader.read(ranges[i], target);
-      }
-      std::vector<std::byte>& buffer = buffers[thread];
-      if (buffer.size() < size_bytes) buffer.resize(size_bytes);
-      const Bytes to = Bytes(buffer).first(size_bytes);
-      reader.read(ranges[i], to);
-      copy_from(pieces, offset_bytes, to);
-    });
   }
 
   Peers& peers_;

@@ -168,19 +168,42 @@ std::optional<Error> Saver::undelivered(const Job& settled) {
 
 void Saver::finish() {
   const std::vector<std::shared_ptr<Job>> all = jobs();
-  if (channels_.relay) {
-    const auto closed = [&] {
-      return std::all_of(all.begin(), all.end(), [](const auto& job) { return job->closed(); });
-    };
-    channels_.relay->serve({closed, saves_});
-  }
+  const auto closed = [](const std::vector<std::shared_ptr<Job>>& some) {
+    return std::all_of(some.begin(), some.end(), [](const auto& job) { return job->closed(); });
+  };
+  if (channels_.relay) channels_.relay->serve({[&] { return closed(all) && closed(resumed()); }, saves_});
   for (const auto& job : all) job->wait_until_closed();
+  // Known by now: the first save has found them.
+  for (const auto& job : resumed()) job->wait_until_closed();
   std::optional<Error> first;
   for (const auto& job : all) {
     std::optional<Error> error = job->deliver_error_once();
     if (error && !first) first = std::move(error);
   }
   if (first) throw *first;
+}
+
+std::size_t Saver::resume_drains() {
+  const std::string what = "resuming drains";
+  const auto begun = std::make_shared<Job>();
+  writer_.submit([this, begun, what] {
+    const std::optional<Error> failure = attempt(what, channels_.writer->rank(), [&] {
+      if (generation_ != 0) return;
+      std::uint64_t seen = 0;
+      for (const std::uint64_t one : agree(*channels_.writer, what, [&] { return seen_generation(); })) {
+        seen = std::max(seen, one);
+      }
+      take_over(seen, what);
+    });
+    if (failure) begun->fail(*failure);
+    begun->close();
+  });
+  if (channels_.relay) channels_.relay->serve({[&] { return begun->closed(); }, saves_});
+  begun->wait_until_closed();
+  if (const std::optional<Error> failure = begun->deliver_error_once()) throw *failure;
+  const std::vector<std::shared_ptr<Job>> all = resumed();
+  return static_cast<std::size_t>(
+      std::count_if(all.begin(), all.end(), [](const auto& job) { return !job->settled(CheckpointLevel::drained); }));
 }
 
 void Saver::reserve(std::uint64_t local_bytes, int buffers) {
@@ -263,6 +286,11 @@ void Saver::submit(const std::shared_ptr<Job>& job) {
 std::vector<std::shared_ptr<Job>> Saver::jobs() const {
   const std::lock_guard lock(mutex_);
   return jobs_;
+}
+
+std::vector<std::shared_ptr<Job>> Saver::resumed() const {
+  const std::lock_guard lock(mutex_);
+  return resumed_;
 }
 
 void Saver::warn(const std::string& text) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,6 +56,9 @@ class Saver {
   std::shared_ptr<Job> save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata,
                             const CheckpointMetrics& metrics = {}, const std::optional<Error>& wrong = std::nullopt);
   void finish();
+  /// Takes the place over, unless a save has done so, and drains what dead jobs have left. Returns how many checkpoints
+  /// are still to be drained. Collective.
+  std::size_t resume_drains();
   void reserve(std::uint64_t local_bytes, int buffers);
 
   const Tiers& tiers() const { return tiers_; }
@@ -74,20 +78,31 @@ class Saver {
   // Run on the writer thread.
   void write(const std::shared_ptr<Job>& job);
   void begin(Job& job, const std::string& what);
+  std::uint64_t seen_generation() const;
+  void take_over(std::uint64_t seen_generation, const std::string& what);
+  void wait_for_resumed(const Job& job) const;
   void write_first_tier(Job& job, const std::string& what);
   // Run on the drainer thread.
   void drain(Job& job);
+  void resume(Job& job);
+  std::optional<Version> drain_left(Peers& peers, const Job& job, const std::string& what);
+  void put_left(Peers& peers, const Job& job, const std::string& text, const std::string& what);
+  std::vector<std::vector<int>> holders_of(Peers& peers, const Manifest& manifest, const std::string& what) const;
+  bool is_kept(const Version& version, const Manifest& manifest, const std::map<Version, Holding>& slow);
   // Run on both.
   void put(Peers& peers, Tier& tier, Job& job, const Content& content, const std::string& what);
-  bool publish(Peers& peers, Tier& tier, Job& job, const Content& content, const Base& base, const Written& own,
-               const std::string& what);
+  Base base_of(Peers& peers, Tier& tier, const Attempt& attempt, const std::string& what) const;
+  std::uint64_t publish(Peers& peers, Tier& tier, const Attempt& attempt, const Draft& draft,
+                        const std::function<void()>& discard, const std::string& what);
   void discard(Tier& tier, const Job& job, const Written& own);
   void copy_manifest(Peers& peers, Tier& tier, const Job& job, const std::string& what);
-  void retire_after(Peers& peers, const Job& job, bool drained);
+  void retire_after(Peers& peers, const Job& job, const Version& saved, bool drained);
+  KeepRules keep_rules() const;
   std::optional<Rating> rating_of(const Version& version);
 
   void warn(const std::string& text);
   std::vector<std::shared_ptr<Job>> jobs() const;
+  std::vector<std::shared_ptr<Job>> resumed() const;
 
   const Tiers tiers_;
   const Channels channels_;
@@ -109,7 +124,8 @@ class Saver {
   double waited_s_ = 0;
 
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Job>> jobs_;  // not closed, or with an undelivered error; and the newest ones
+  std::vector<std::shared_ptr<Job>> jobs_;     // not closed, or with an undelivered error; and the newest ones
+  std::vector<std::shared_ptr<Job>> resumed_;  // what dead jobs have left undrained, in the order of the drains
   std::uint64_t saves_ = 0;
   std::vector<std::string> warnings_;
 

@@ -169,8 +169,12 @@ ObjectReaders::ObjectReaders(std::vector<const Tier*> tiers, const Manifest& man
     : tiers_(std::move(tiers)), manifest_(manifest), warn_(std::move(warn)) {}
 
 ObjectReader& ObjectReaders::of(std::uint64_t object) {
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<ObjectReader>& reader = readers_[object];
+  Opened& opened = [&]() -> Opened& {
+    const std::lock_guard lock(mutex_);
+    return readers_[object];
+  }();
+  const std::lock_guard lock(opened.mutex);
+  std::unique_ptr<ObjectReader>& reader = opened.reader;
   if (!reader) {
     reader = std::make_unique<ObjectReader>(Source{tiers_, manifest_.version, static_cast<int>(object)},
                                             manifest_.objects[object], manifest_.chunk_bytes,

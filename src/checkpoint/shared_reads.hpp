@@ -55,9 +55,13 @@ class ObjectReaders {
   const std::vector<const Tier*> tiers_;
   const Manifest& manifest_;
   const std::function<void(const std::string&)> warn_;
-  std::mutex mutex_;
+  struct Opened {
+    std::mutex mutex;
+    std::unique_ptr<ObjectReader> reader;
+  };
+  std::mutex mutex_;  ///< of the map; it is not held while an object is opened
   std::mutex warning_;
-  std::map<std::uint64_t, std::unique_ptr<ObjectReader>> readers_;
+  std::map<std::uint64_t, Opened> readers_;
 };
 
 /// Executes `rounds`: each range is read by its reader, which reads the next ones meanwhile, and is broadcast. Copies

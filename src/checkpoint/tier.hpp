@@ -48,6 +48,7 @@ struct Draft {
   std::uint64_t end_bytes = 0;  ///< the end of the last rank's object, see places()
   Base base;
   std::vector<Written> written;  ///< by rank
+  bool drained = false;          ///< it is complete in the burst buffer, too
 };
 
 struct Publication {
@@ -77,6 +78,11 @@ class Tier {
   /// Reads a part of a rank's object.
   virtual void read(const Version& version, int rank, const ObjectInfo& info, std::uint64_t offset_bytes,
                     Bytes to) const = 0;
+  /// How much one of several concurrent reads should ask for. Where a request costs next to nothing that is little, so
+  /// that a chunk is verified while it is in the core's cache.
+  virtual std::uint64_t request_bytes() const { return kMostRequestBytes; }
+
+  static constexpr std::uint64_t kMostRequestBytes = std::uint64_t{8} << 20;
 
   /// Slow tier only. Takes the next generation above `seen`, durably. From then on, check_generation fails for all
   /// lower ones.
@@ -94,12 +100,13 @@ class Tier {
   virtual Base base(std::uint64_t) { return {}; }
   /// Whether this rank's part of a base must not be trusted.
   virtual bool distrusts() const { return false; }
-  /// Stores this rank's object, durably. Throws Error(exists) if another program has put one there.
-  virtual Written write(const Version& version, int rank, const Content& content, const Base& base) = 0;
-  /// Takes back what this rank has written and nobody publishes. Failures are warnings.
-  virtual void discard(const Version& version, int rank, const Written& written, const Warn& warn) = 0;
-  /// Rank 0. Makes the checkpoint exist, unless a newer job has taken its generation in `slow`.
-  virtual Publication publish(const Version& version, const Draft& draft, const Tier& slow) = 0;
+  /// Stores the object of `rank`, durably. Throws Error(exists) if another program has put one there.
+  virtual Written write(const Attempt& attempt, int rank, const Content& content, const Base& base) = 0;
+  /// Takes back what this process has written and nobody publishes. Failures are warnings.
+  virtual void discard(const Attempt& attempt, int rank, const Written& written, const Warn& warn) = 0;
+  /// Rank 0. Makes the checkpoint exist, unless a newer job than that of the attempt has taken its generation in
+  /// `slow`.
+  virtual Publication publish(const Attempt& attempt, const Draft& draft, const Tier& slow) = 0;
   /// Burst buffer only. Puts a manifest that rank 0 has published in its own.
   virtual void copy_manifest(const Version&, const std::string&) {}
   /// Every rank, after the publication has succeeded.

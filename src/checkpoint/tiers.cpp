@@ -40,15 +40,13 @@ std::set<Version> best_of(const std::map<Version, Rating>& ratings, const KeepRu
   return best;
 }
 
+/// The newest stays, and the newest that is drained: until a newer one is, it is the only one that has two copies.
 std::vector<Version> fast_victims(const std::map<Version, Holding>& fast, const std::map<Version, Holding>& slow,
                                   const Retirement& retirement) {
-  Version newest;
-  for (const auto& [version, holding] : fast) {
-    if (holding.complete()) newest = version;
-  }
+  const std::set<Version> kept = kept_in_burst_buffer(fast, slow);
   std::vector<Version> victims;
   for (const Version& version : complete_up_to(retirement.saved, fast)) {
-    if (version == newest) continue;
+    if (kept.contains(version)) continue;
     const auto at = slow.find(version);
     const bool drained = at != slow.end() && (at->second.complete() || at->second.removed);
     const bool outdated =
@@ -89,6 +87,21 @@ std::vector<Victim> remove_manifests(const Tiers& tiers, const Retirement& retir
 }
 
 }  // namespace
+
+std::set<Version> kept_in_burst_buffer(const std::map<Version, Holding>& fast, const std::map<Version, Holding>& slow) {
+  std::optional<Version> newest;
+  std::optional<Version> newest_drained;
+  for (const auto& [version, holding] : fast) {
+    if (!holding.complete()) continue;
+    newest = version;
+    const auto at = slow.find(version);
+    if (at != slow.end() && at->second.complete()) newest_drained = version;
+  }
+  std::set<Version> kept;
+  if (newest) kept.insert(*newest);
+  if (newest_drained) kept.insert(*newest_drained);
+  return kept;
+}
 
 std::vector<Version> not_kept(const std::set<Version>& complete, const Version& saved, const KeepRules& rules,
                               const Rate& rating) {
@@ -211,10 +224,15 @@ Complete gather_complete(Peers& peers, const std::map<Version, Holding>& slow, c
   return complete;
 }
 
-void reclaim(Peers& peers, const Tiers& tiers, std::uint64_t generation, const Warn& warn) {
+std::vector<Version> reclaim(Peers& peers, const Tiers& tiers, std::uint64_t generation, const Warn& warn) {
   std::map<Version, Holding> slow;
   std::map<Version, Holding> fast;
-  if (peers.rank() == 0) slow = list_or_warn(*tiers.slow, warn);
+  bool listed = true;
+  const Warn unlisted = [&](const std::string& text) {
+    listed = false;
+    warn(text);
+  };
+  if (peers.rank() == 0) slow = list_or_warn(*tiers.slow, unlisted);
   if (tiers.fast) fast = list_or_warn(*tiers.fast, warn);
   const std::set<Version> complete_slow = gather_complete(peers, slow, {}).versions;
   std::map<Version, Holding> removed;
@@ -222,6 +240,16 @@ void reclaim(Peers& peers, const Tiers& tiers, std::uint64_t generation, const W
   const std::set<Version> complete_fast = gather_complete(peers, removed, fast).versions;
   if (peers.rank() == 0) tiers.slow->reclaim(generation, slow, complete_slow, warn);
   if (tiers.fast) tiers.fast->reclaim(generation, fast, complete_fast, warn);
+
+  std::uint64_t slow_is_known = listed ? 1 : 0;
+  peers.broadcast(std::as_writable_bytes(std::span(&slow_is_known, 1)), 0);
+  if (slow_is_known == 0) return {};
+  std::set<Version> all = complete_slow;
+  all.insert(complete_fast.begin(), complete_fast.end());
+  std::vector<Version> undrained = by_preference(all);
+  std::erase_if(undrained, [&](const Version& version) { return complete_slow.contains(version); });
+  std::reverse(undrained.begin(), undrained.end());
+  return undrained;
 }
 
 }  // namespace penstock::checkpoint

@@ -47,6 +47,9 @@ using Rate = std::function<std::optional<Rating>(const Version&)>;
 std::vector<Version> not_kept(const std::set<Version>& complete, const Version& saved, const KeepRules& rules,
                               const Rate& rating);
 
+/// What a burst buffer never gives up: the newest version, and the newest that is drained.
+std::set<Version> kept_in_burst_buffer(const std::map<Version, Holding>& fast, const std::map<Version, Holding>& slow);
+
 /// A version that has become durable, from which retire() derives what to remove.
 struct Retirement {
   Version saved;
@@ -59,9 +62,9 @@ struct Retirement {
 
 /// Removes old versions, none newer than `saved`. Slow tier, once `saved` is drained: older ones of its step; beyond
 /// the `keep` newest of the line, unless another rule keeps them; and with a `keep`, those that were superseded and
-/// that the line has passed. Burst buffer: drained versions, and older ones of no later step; the newest stays. Later
-/// steps, which the run has gone back behind, stay until the line passes them. Rank 0 removes manifests first, then
-/// each rank the data. Collective. A failed removal is a warning.
+/// that the line has passed. Burst buffer: drained versions, and older ones of no later step, but those that it keeps.
+/// Later steps, which the run has gone back behind, stay until the line passes them. Rank 0 removes manifests first,
+/// then each rank the data. Collective. A failed removal is a warning.
 void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, const Warn& warn);
 
 /// The complete versions in the tiers of all ranks.
@@ -76,7 +79,8 @@ struct Complete {
 Complete gather_complete(Peers& peers, const std::map<Version, Holding>& slow, const std::map<Version, Holding>& fast);
 
 /// Removes what jobs of lower generations have left unfinished. Such a job may be alive, but cannot complete it any
-/// more. Collective. Call it only before this job's first save.
-void reclaim(Peers& peers, const Tiers& tiers, std::uint64_t generation, const Warn& warn);
+/// more. Returns the checkpoints that only burst buffers hold, the one that restore() prefers first. Collective. Call
+/// it only before this job's first save.
+std::vector<Version> reclaim(Peers& peers, const Tiers& tiers, std::uint64_t generation, const Warn& warn);
 
 }  // namespace penstock::checkpoint

@@ -1,7 +1,6 @@
 #include "store/scattered_read.hpp"
 
 #include <algorithm>
-#include <memory>
 
 #include "penstock/error.hpp"
 #include "store/in_parallel.hpp"
@@ -10,47 +9,12 @@ namespace penstock::store {
 
 namespace {
 
-constexpr std::uintptr_t kPageBytes = 4096;
-
 std::uint64_t begin_of(std::span<const Source::Chunk> chunks) { return chunks.front().offset_bytes; }
 std::uint64_t end_of(std::span<const Source::Chunk> chunks) {
   return chunks.back().offset_bytes + chunks.back().size_bytes;
 }
 
-/// Whether the kernel copies slowly from this offset of a file to this address. Kernels copy files with `rep movsb`. On
-/// AMD's processors that takes four times as long if, modulo the page size, the target is 1 to 31 bytes behind the
-/// source. Memory that numpy allocates begins 16 bytes behind a page.
-bool copies_slowly(std::uint64_t offset_bytes, const std::byte* to) {
-#if defined(__x86_64__) && defined(__GNUC__)
-  static const bool is_amd = __builtin_cpu_is("amd") != 0;
-  const std::uintptr_t behind = (reinterpret_cast<std::uintptr_t>(to) - offset_bytes) % kPageBytes;
-  return is_amd && behind > 0 && behind < 32;
-#else
-  (void)offset_bytes, (void)to;
-  return false;
-#endif
-}
-
 }  // namespace
-
-/// Memory for chunks that cannot be read straight to their targets.
-class ScatteredRead::Buffer {
- public:
-  Bytes take(std::uint64_t offset_bytes, std::size_t size_bytes) {
-    if (size_bytes > size_bytes_) {
-      memory_ = std::make_unique_for_overwrite<std::byte[]>(size_bytes + 2 * kPageBytes);
-      size_bytes_ = size_bytes;
-    }
-    // Half a page off the file's offset, so that neither the copy to this memory nor the copy from it is slow.
-    const auto start = reinterpret_cast<std::uintptr_t>(memory_.get());
-    const std::uintptr_t wanted = (offset_bytes + kPageBytes / 2) % kPageBytes;
-    return {memory_.get() + (wanted + kPageBytes - start % kPageBytes) % kPageBytes, size_bytes};
-  }
-
- private:
-  std::unique_ptr<std::byte[]> memory_;
-  std::size_t size_bytes_ = 0;
-};
 
 void ScatteredRead::add(const Source& source, std::uint64_t offset_bytes, Bytes to) {
   if (to.empty()) return;
@@ -80,7 +44,7 @@ void ScatteredRead::run() {
   plan();
   const std::uint64_t useful = shape_.thread_bytes == 0 ? runs_.size() : total_bytes_ / shape_.thread_bytes;
   const std::size_t threads = std::max<std::size_t>(1, std::min<std::uint64_t>(useful, shape_.in_flight));
-  std::vector<Buffer> buffers(threads);
+  std::vector<ReadBuffer> buffers(threads);
   in_parallel(runs_.size(), threads, [&](std::size_t i, std::size_t thread) { execute(runs_[i], buffers[thread]); });
 }
 
@@ -168,7 +132,7 @@ bool ScatteredRead::can_go_straight(const Run& run, std::span<const Part> parts)
   return at == end_of(run.chunks);
 }
 
-void ScatteredRead::execute(const Run& run, Buffer& buffer) const {
+void ScatteredRead::execute(const Run& run, ReadBuffer& buffer) const {
   const Source& source = *run.pieces.front().source;
   const std::string& key = source.object().key;
   const std::uint64_t begin = begin_of(run.chunks);

@@ -10,6 +10,7 @@
 #include "penstock/types.hpp"
 #include "store/backend.hpp"
 #include "store/data_object.hpp"
+#include "store/read_buffer.hpp"
 
 namespace penstock::store {
 
@@ -41,13 +42,12 @@ class ScatteredRead {
     std::uint64_t offset_bytes;
     Bytes to;
   };
-  class Buffer;
 
   void sort();
   void load_tables();
   void plan();
   void plan(std::span<const Piece> pieces);
-  void execute(const Run& run, Buffer& buffer) const;
+  void execute(const Run& run, ReadBuffer& buffer) const;
   static std::vector<Part> parts_of(const Run& run);
   static bool can_go_straight(const Run& run, std::span<const Part> parts);
   void verify(const Source& source, const Source::Chunk& chunk, ConstBytes found) const;

@@ -90,7 +90,7 @@ void write_value(Blob& blob, std::uint64_t value) {
 }
 
 /// The value of a version; fails the test if it is a mixture.
-std::uint64_t value_of(const Snapshot& snapshot) {
+std::uint64_t stored_value(const Snapshot& snapshot) {
   EXPECT_EQ(snapshot.damage(), "");
   std::vector<std::byte> data(kBlobBytes);
   const ReadRegion region{0, data};
@@ -110,17 +110,17 @@ void verify_blob(const std::string& root, const Told& told) {
   {
     Store store(url(root, "store"), {.create = false});
     Blob blob = store.open(kBlob);
-    const std::uint64_t newest = value_of(blob.snapshot());
+    const std::uint64_t newest = stored_value(blob.snapshot());
     EXPECT_GE(newest, std::max<std::uint64_t>(told.version, 3));
     const std::uint64_t next = newest == 250 ? 251 : 250;
     write_value(blob, next);
-    EXPECT_EQ(value_of(blob.snapshot()), next);
+    EXPECT_EQ(stored_value(blob.snapshot()), next);
     for (const BlobInfo& info : store.list()) {
       if (info.name != kBlob) {
-        EXPECT_EQ(value_of(store.open(info.name).snapshot()), 2U) << info.name;
+        EXPECT_EQ(stored_value(store.open(info.name).snapshot()), 2U) << info.name;
       }
     }
-    for (const Tag& tag : blob.tags()) EXPECT_EQ(value_of(blob.snapshot(tag.version)), 3U) << tag.name;
+    for (const Tag& tag : blob.tags()) EXPECT_EQ(stored_value(blob.snapshot(tag.version)), 3U) << tag.name;
   }
   expect_sound(url(root, "store"));
 }
@@ -176,8 +176,8 @@ void verify_repaired(const std::string& root, const Told& told) {
   EXPECT_TRUE(repaired.remaining.empty()) << repaired.remaining.front();
   EXPECT_TRUE(store.repair({}).actions.empty());
   const Blob blob = store.open(kBlob);
-  EXPECT_EQ(value_of(blob.snapshot(1)), 1U);
-  EXPECT_EQ(value_of(blob.snapshot(2)), 1U);  // what version 2 wrote is lost
+  EXPECT_EQ(stored_value(blob.snapshot(1)), 1U);
+  EXPECT_EQ(stored_value(blob.snapshot(2)), 1U);  // what version 2 wrote is lost
   verify_blob(root, told);
 }
 
@@ -199,11 +199,11 @@ void prepare_damaged_with_deltas(const std::string& root) {
 
 void verify_repaired_with_deltas(const std::string& root, const Told& told) {
   Store store(url(root, "store"), {.create = false});
-  EXPECT_EQ(value_of(store.open(kBlob).snapshot(2)), 2U);
-  EXPECT_EQ(value_of(store.open(kBlob).snapshot(3)), 3U);
+  EXPECT_EQ(stored_value(store.open(kBlob).snapshot(2)), 2U);
+  EXPECT_EQ(stored_value(store.open(kBlob).snapshot(3)), 3U);
   store.repair({.apply = true});
   EXPECT_TRUE(store.repair({}).actions.empty());
-  EXPECT_EQ(value_of(store.open(kBlob).snapshot(2)), 2U);
+  EXPECT_EQ(stored_value(store.open(kBlob).snapshot(2)), 2U);
   verify_blob(root, told);
 }
 
@@ -326,6 +326,67 @@ Scenario removing(const char* name, const Form& form) {
           [form](const std::string& root, const Told&) { verify_checkpoints_of(root, form, 0, 0); }};
 }
 
+/// Steps 3 and 4 of a job that died are in the burst buffer alone.
+void prepare_undrained(const std::string& root, const Form& form) {
+  prepare_checkpoints(root, form);
+  // To a slow tier that is thrown away.
+  std::filesystem::copy(root + "/slow", root + "/kept", std::filesystem::copy_options::recursive);
+  CheckpointerOptions options = options_of(root, form);
+  options.keep = 0;
+  {
+    Checkpointer checkpoints(url(root, "slow"), options);
+    save(checkpoints, 3).wait(CheckpointLevel::drained);
+    checkpoints.finish();
+    // The second save would remove it from the burst buffer.
+    std::filesystem::copy(root + "/fast", root + "/of-step-3", std::filesystem::copy_options::recursive);
+    save(checkpoints, 4).wait(CheckpointLevel::drained);
+    checkpoints.finish();
+  }
+  std::filesystem::copy(root + "/of-step-3", root + "/fast",
+                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::skip_existing);
+  std::filesystem::remove_all(root + "/of-step-3");
+  std::filesystem::remove_all(root + "/slow");
+  std::filesystem::rename(root + "/kept", root + "/slow");
+}
+
+/// With `keep` = 2 both are drained, and step 2 goes.
+void resume_drains_of(const std::string& root, const Form& form, Told& told) {
+  tolerating(told, [&] {
+    CheckpointerOptions options = options_of(root, form);
+    options.keep = 2;
+    Checkpointer checkpoints(url(root, "slow"), options);
+    checkpoints.resume_drains();
+    checkpoints.finish();
+    told.errors += checkpoints.warnings().empty() ? 0 : 1;
+    told.drained = told.errors == 0 ? 4 : 0;
+  });
+}
+
+void verify_resumed(const std::string& root, const Form& form, const Told& told) {
+  const CheckpointPlace place{url(root, "slow"), url(root, "fast"), form.in_blob ? "run" : ""};
+  std::map<std::uint64_t, CheckpointEntry> held;
+  for (const CheckpointEntry& entry : list_checkpoints(place)) held[entry.step] = entry;
+  for (const std::uint64_t step : {3, 4}) {
+    ASSERT_TRUE(held.contains(step)) << step;
+    EXPECT_EQ(held[step].damage, "");
+    EXPECT_TRUE(held[step].drained || held[step].fast);
+    EXPECT_TRUE(held[step].drained || told.drained == 0);
+  }
+  // Another job ends it, whatever the dead one had begun.
+  Told again;
+  resume_drains_of(root, form, again);
+  EXPECT_EQ(again.errors, 0U);
+  for (const CheckpointEntry& entry : list_checkpoints({place.url, "", place.run})) held[entry.step] = entry;
+  for (const std::uint64_t step : {3, 4}) EXPECT_EQ(name(held[step].state), "drained") << step;
+  verify_checkpoints_of(root, form, 4, 4);
+}
+
+Scenario resuming(const char* name, const Form& form) {
+  return {name, [form](const std::string& root) { prepare_undrained(root, form); },
+          [form](const std::string& root, Told& told) { resume_drains_of(root, form, told); },
+          [form](const std::string& root, const Told& told) { verify_resumed(root, form, told); }};
+}
+
 /// What comes back is whole, or an error.
 Scenario restoring(const char* name, const Form& form) {
   return {name, [form](const std::string& root) { prepare_checkpoints(root, form); },
@@ -423,6 +484,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Scenario{"RepairWithDeltas", prepare_damaged_with_deltas, repair_blob, verify_repaired_with_deltas},
                     saving("SaveInFolder", {false, false}), saving("SaveAndDrainInFolders", {false, true}),
                     saving("SaveInBlob", {true, false}), saving("SaveAndDrainInBlob", {true, true}),
+                    resuming("ResumeDrainsInFolders", {false, true}), resuming("ResumeDrainsInBlob", {true, true}),
                     removing("RemoveFromFolders", {false, true}), removing("RemoveFromBlob", {true, true})),
     name_of_scenario);
 

@@ -198,6 +198,40 @@ def test_what_one_rank_cannot_save_fails_on_all(comm, folder, form):
 
 
 @both_forms
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_a_dead_job_left_undrained_is_drained_by_the_next(comm, folder, form, shared):
+    """As after a crash, the slow tier does not have step 2. A shared burst buffer is drained by half of the ranks."""
+    layout = ps.Layout.even(SHAPE, comm.size)
+    where = urls(folder, form) | ({} if shared else {"burst_buffer": f"file://{folder}/fast{comm.rank}"})
+    with ps.Checkpointer(**where, comm=comm) as ck:
+        ck.save(1, tree(1, layout, comm.rank)).wait("drained")
+        comm.Barrier()
+        if comm.rank == 0:
+            shutil.copytree(folder / "slow", folder / "kept")
+        comm.Barrier()
+        ck.save(2, tree(2, layout, comm.rank)).wait("drained")
+    comm.Barrier()
+    if comm.rank == 0:
+        shutil.rmtree(folder / "slow")
+        (folder / "kept").rename(folder / "slow")
+    comm.Barrier()
+    ranks = (comm.size + 1) // 2 if shared else comm.size
+    group = comm.Split(0 if comm.rank < ranks else MPI.UNDEFINED)
+    if comm.rank < ranks:
+        with ps.Checkpointer(**where, comm=group) as ck:
+            assert ck.resume_drains() in (0, 1)
+            ck.finish()
+            assert ck.warnings == []
+    comm.Barrier()
+    slow = {key: value for key, value in where.items() if key != "burst_buffer"}
+    with ps.Checkpointer(**slow, comm=comm) as ck:
+        assert ck.steps() == [1, 2]
+        step, restored = ck.restore({"field": layout})
+        assert step == 2
+        expect(restored, layout, comm.rank, 2)
+
+
+@both_forms
 def test_a_burst_buffer_that_fails_on_one_rank_fails_the_checkpoint_on_all(comm, folder, form):
     """Each rank has its own burst buffer, as on a separate node."""
     layout = ps.Layout.even(SHAPE, comm.size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import penstock as ps
@@ -66,6 +67,50 @@ def test_list_is_in_the_order_of_the_saves(saved, slow, fast):
     assert "superseded" in text
     assert [line.split()[0] for line in text.splitlines()[-3:]] == ["10", "20", "11"]
     assert not any(row["fast"] for row in told("list", slow)["checkpoints"])
+
+
+def test_the_state_says_what_is_left_to_drain(slow, fast, tmp_path):
+    """Steps 2 and 3 are in the burst buffer alone, as after a crash; part of step 2 is in the slow tier."""
+
+    def states(*words: str) -> dict[int, str]:
+        rows = told("list", slow, *words)["checkpoints"]
+        return {row["step"]: row["state"] for row in rows}
+
+    with ps.Checkpointer(slow, burst_buffer=fast) as ck:
+        for step in (1, 2, 3):
+            ck.save(step, {"a": np.full(1000, step)}).wait()
+            shutil.copytree(tmp_path / "fast", tmp_path / "copy", dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "copy", tmp_path / "fast", dirs_exist_ok=True)
+    assert states("--burst-buffer", fast) == {1: "evictable", 2: "evictable", 3: "drained"}
+    for pattern in ("*.1-1.manifest.json", "*.1-2.*"):
+        for path in (tmp_path / "slow").rglob(pattern):
+            path.unlink()
+    assert states("--burst-buffer", fast) == {1: "drained", 2: "draining", 3: "fast"}
+    assert "draining" in invoke("list", slow, "--burst-buffer", fast).output
+    assert states() == {1: "drained"}
+    done = told("drain", slow, "--burst-buffer", fast)
+    assert done == {"url": slow, "drained": [2, 3], "left": [], "warnings": []}
+    assert states() == {1: "drained", 2: "drained", 3: "drained"}
+    assert states("--burst-buffer", fast) == {1: "drained", 2: "drained", 3: "drained"}
+    for step in (1, 2, 3):
+        with ps.Checkpointer(slow) as ck:
+            assert ck.restore(step=step)[1]["a"][0] == step
+    assert "nothing was drained" in invoke("drain", slow, "--burst-buffer", fast).output
+    told("remove", slow, "2", "--burst-buffer", fast)
+    assert sorted(states("--burst-buffer", fast)) == [1, 3]
+    assert not list((tmp_path / "slow").rglob("*.data"))[2:]
+
+
+def test_what_cannot_be_drained_is_named(slow, fast, tmp_path):
+    with ps.Checkpointer(slow, burst_buffer=fast) as ck:
+        ck.save(1, {"a": np.full(1000, 1)})
+    for path in (tmp_path / "slow").rglob("step-*"):
+        path.unlink()
+    flip(fast, "*.data", 100)
+    result = invoke("drain", slow, "--burst-buffer", fast)
+    assert result.exit_code == 1
+    assert "step 1" in result.output and "checksum" in result.output
+    assert "nothing was drained" in result.output
 
 
 def test_list_and_inspect_show_the_metrics(slow):

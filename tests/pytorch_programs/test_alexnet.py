@@ -46,3 +46,13 @@ def test_ranks_train_together(run: Run, images: Path) -> None:
     found = result_of(run, images, "--steps", "2", "--in-memory", ranks=2)
     assert found["ranks"] == 2
     assert len(found["losses"]) == 2
+
+
+def test_the_figures_have_a_row_for_each_case(run: Run, images: Path) -> None:
+    figures = EXAMPLE.with_name("figures.py")
+    small = ("--threads", "1", "--batches", "8", "--rounds", "1", "--steps", "2", "--json")
+    done = run(PYTHON, figures, images, "--make", "40", *small, "--", "--size", "64", "--width", "0.05")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout.strip().splitlines()[-1])
+    assert [row["way"] for row in rows] == ["none", "prefetch", "memory"]
+    assert all(row["elapsed_s"] > row["stall_s"] > 0 for row in rows), rows

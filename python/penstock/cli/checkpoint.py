@@ -1,4 +1,4 @@
-"""`penstock checkpoint`: list, inspect, diff, verify, export, import and remove checkpoints."""
+"""`penstock checkpoint`: list, inspect, diff, verify, drain, export, import and remove checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BURST_BUFFER = click.option("--burst-buffer", default="", metavar="URL", help="
 
 @click.group()
 def checkpoint() -> None:
-    """Checkpoints of a place: list, inspect, diff, verify, export, import and remove.
+    """Checkpoints of a place: list, inspect, diff, verify, drain, export, import and remove.
 
     URL is the slow tier: file:///a/directory, rados://pool/name or s3://bucket/name. If the program saves with run=NAME,
     give --run NAME. Jobs may save and restore meanwhile.
@@ -51,6 +51,10 @@ def list_all(url: str, burst_buffer: str, run: str, as_json: bool) -> None:
     Each metric that they were saved with has a column. "Superseded" is one whose step a later save has gone back behind. It is
     restored by its step alone, or if no other is intact.
 
+    The state is "fast" (durable in the burst buffer alone), "draining" (parts of it are in the slow tier, too), "drained"
+    (durable in the slow tier), or "evictable" (and its copy in the burst buffer may go). If no job drains it now, the next
+    one that saves does, or `penstock checkpoint drain`.
+
     \b
     Examples:
       penstock checkpoint list file:///scratch/run7
@@ -70,10 +74,10 @@ def list_all(url: str, burst_buffer: str, run: str, as_json: bool) -> None:
     lines = [
         [str(row["step"]), str(row["generation"]), str(row["ranks"]), f"{row['bytes']:,}"]
         + [f"{row['metrics'][name]:.6g}" if name in row["metrics"] else "-" for name in metrics]
-        + [_saved_at(row), _place(row), _note(row)]
+        + [_saved_at(row), row["state"], _place(row), _note(row)]
         for row in rows
     ]
-    click.echo(aligned([["step", "job", "ranks", "bytes", *metrics, "saved", "in", ""], *lines]))
+    click.echo(aligned([["step", "job", "ranks", "bytes", *metrics, "saved", "state", "in", ""], *lines]))
 
 
 @checkpoint.command()
@@ -199,6 +203,49 @@ def verify(url: str, burst_buffer: str, run: str, step: int | None, as_json: boo
             + f"; {found or 'no'} problem{'s' * (found != 1)}"
         )
     if found:
+        raise SystemExit(1)
+
+
+@checkpoint.command()
+@_URL
+@_RUN
+@click.option("--burst-buffer", required=True, metavar="URL", help="The fast tier, as this node sees it.")
+@_JSON
+def drain(url: str, burst_buffer: str, run: str, as_json: bool) -> None:
+    """Copy to URL what jobs that have ended left in the burst buffer. The exit status is 1 if something is left.
+
+    A job that still saves to URL is fenced: its next save fails. Of a burst buffer that is local to nodes, this node's is
+    drained; for a checkpoint whose parts are on several nodes, call `Checkpointer.resume_drains()` on all of them.
+
+    \b
+    Example:
+      penstock checkpoint drain file:///scratch/run7 --burst-buffer file:///nvme/run7
+    """
+    from penstock import _penstock
+    from penstock.checkpoint import Checkpointer
+
+    def undrained() -> dict[tuple[int, int], int]:
+        rows = _penstock.list_checkpoints(url, burst_buffer, run)
+        return {(row["generation"], row["sequence"]): row["step"] for row in rows if not row["drained"]}
+
+    before = undrained()  # makes no place that does not exist
+    warnings: list[str] = []
+    if before:
+        with progress.working(f"draining {burst_buffer}"), Checkpointer(url, burst_buffer, run=run or None) as job:
+            job.resume_drains()
+            job.finish()
+            warnings = job.warnings
+    left = undrained()
+    drained = [step for save, step in before.items() if save not in left]
+    if as_json:
+        told = {"drained": drained, "left": list(left.values()), "warnings": warnings}
+        click.echo(json.dumps({"url": url, **told}))
+    else:
+        for warning in warnings:
+            click.echo(warning, err=True)
+        steps = ", ".join(map(str, drained))
+        click.echo(f"drained step{'s' * (len(drained) != 1)} {steps}" if drained else "nothing was drained")
+    if left:
         raise SystemExit(1)
 
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "unit/checkpoint/arrays.hpp"
 
 namespace penstock::checkpoint::test {
@@ -37,24 +39,26 @@ TEST(Gather, AnyLayoutIntoAnyOther) {
         sort_pieces(pieces[r]);
         const std::vector<std::uint64_t> needed = needed_chunks(pieces[r], chunk_bytes);
         const auto most = static_cast<std::size_t>(between(random, 1, 4));
-        for (std::size_t i = 0; i < needed.size();) {
-          std::size_t count = 1;
-          while (i + count < needed.size() && count < most && needed[i + count] == needed[i] + count) ++count;
-          const std::uint64_t begin = needed[i] * chunk_bytes;
+        std::vector<std::uint64_t> read;
+        for (const auto& [range, to] : reads_of(pieces[r], needed, chunk_bytes, objects[r].size(), most)) {
+          EXPECT_LE(range.count, most);
+          for (std::uint64_t i = 0; i < range.count; ++i) read.push_back(range.first + i);
+          const std::uint64_t begin = range.first * chunk_bytes;
           ASSERT_LT(begin, objects[r].size());
           // A buffer of exactly the chunks, so that the address sanitizer finds reads outside of it.
           const ConstBytes from(objects[r]);
-          const ConstBytes here = from.subspan(begin, std::min<std::size_t>(count * chunk_bytes, from.size() - begin));
+          const ConstBytes here =
+              from.subspan(begin, std::min<std::size_t>(range.count * chunk_bytes, from.size() - begin));
           const std::vector<std::byte> chunks(here.begin(), here.end());
-          if (const Bytes to = target_of(pieces[r], begin, chunks.size()); !to.empty()) {
+          if (!to.empty()) {
+            ASSERT_EQ(to.size(), chunks.size());
             std::ranges::copy(chunks, to.begin());
             ++straight;
           } else {
             copy_from(pieces[r], begin, chunks);
           }
-          i += count;
-          EXPECT_TRUE(i == needed.size() || needed[i] > needed[i - 1]);
         }
+        EXPECT_EQ(read, needed);
       }
       ASSERT_EQ(found, expected) << "rank " << rank;
     }
@@ -89,6 +93,30 @@ TEST(Gather, FineBlocksTakeLittlePlanning) {
   }
   EXPECT_LE(overlaps, 4u * 2u * 4096u);
   EXPECT_GT(overlaps, 0u);
+}
+
+TEST(Gather, OnlyChunksAtTheBordersOfArraysNeedABuffer) {
+  constexpr std::uint64_t kChunkBytes = 64;
+  constexpr std::int64_t kArrayBytes = 1000;
+  constexpr std::uint64_t kOffsetBytes = 1024;
+  const Layout whole = Layout::whole({kArrayBytes}, 0, 1);
+  std::vector<std::byte> memory(3 * kArrayBytes);
+  std::vector<std::vector<Piece>> pieces(1);
+  for (std::uint64_t array = 0; array < 3; ++array) {
+    plan_pieces(whole, whole, 0, 1, {array * kOffsetBytes}, Bytes(memory).subspan(array * kArrayBytes, kArrayBytes),
+                pieces);
+  }
+  sort_pieces(pieces[0]);
+  std::vector<std::uint64_t> chunks(3 * kOffsetBytes / kChunkBytes);
+  std::iota(chunks.begin(), chunks.end(), 0);
+  std::vector<std::uint64_t> buffered;
+  std::uint64_t reads = 0;
+  for (const auto& [range, to] : reads_of(pieces[0], chunks, kChunkBytes, 3 * kOffsetBytes, 16)) {
+    ++reads;
+    for (std::uint64_t i = 0; to.empty() && i < range.count; ++i) buffered.push_back(range.first + i);
+  }
+  EXPECT_EQ(buffered, (std::vector<std::uint64_t>{15, 31, 47}));
+  EXPECT_EQ(reads, 6U) << "the chunks between are read by one request each";
 }
 
 }  // namespace
