@@ -27,6 +27,7 @@ class Relay;
 
 /// The durability of a checkpoint. Without a burst buffer, `fast` and `drained` are reached together.
 enum class CheckpointLevel : std::uint8_t {
+  copying,  ///< some arrays with CheckpointArray::copied_later are still read
   staged,   ///< copied: the caller's arrays may change
   fast,     ///< complete and durable in the burst buffer
   drained,  ///< complete and durable in the slow tier
@@ -38,7 +39,9 @@ struct CheckpointArray {
   std::string name;  ///< unique, not empty; equal on all ranks, as are dtype, layout and order
   DType dtype = DType::uint8;
   Layout layout;     ///< on at most as many ranks as save
-  ConstBytes local;  ///< local_size_elems(rank) elements; read during save() only
+  ConstBytes local;  ///< local_size_elems(rank) elements; read during save() only, unless `copied_later`
+  /// Copied in the background. It must not change, and its memory must stay, until the handle's wait(staged) returns.
+  bool copied_later = false;
 };
 
 /// A checkpoint in progress. A handle: copies share it. Thread-safe. Exception: if MPI was initialised without
@@ -50,7 +53,8 @@ class PENSTOCK_API CheckpointHandle {
   /// Whether the checkpoint has failed: it will never reach the next level.
   bool failed() const;
   /// Blocks until all ranks have reached `level`. If the checkpoint failed before, it throws: the original Error on the
-  /// rank where it occurred, Error(peer_failed) on the others. Call it on all ranks or on none.
+  /// rank where it occurred, Error(peer_failed) on the others. Call it on all ranks or on none; but wait(staged) is
+  /// local, never throws, and helps to copy what is not copied yet.
   void wait(CheckpointLevel level);
   /// Seconds that save() blocked its caller.
   double stall_s() const;

@@ -31,6 +31,7 @@ from penstock.checkpoint_tree import (
     register_node,
     summary,
 )
+from penstock.checkpoint_until import Steps, Until
 from penstock.communicator import Communicator
 from penstock.error import Error
 from penstock.layout import DistArray, Layout
@@ -38,6 +39,7 @@ from penstock.layout import DistArray, Layout
 if TYPE_CHECKING:
     import signal
 
+    from penstock.checkpoint_cuda import DeviceCopies
     from penstock.checkpoint_tree import Saved
     from penstock.comm import Comm
 
@@ -67,10 +69,11 @@ class CheckpointInfo(NamedTuple):
 class CheckpointHandle:
     """A checkpoint in progress. Made by :meth:`Checkpointer.save`."""
 
-    def __init__(self, native: _penstock.CheckpointHandle, stall_s: float) -> None:
+    def __init__(self, native: _penstock.CheckpointHandle, stall_s: float, kept: Any = None) -> None:
         self._native = native
-        #: Seconds that ``save`` blocked its caller.
-        self.stall_s = stall_s
+        #: Seconds that ``save`` blocked its caller, and waiting for what it had left to the background.
+        self.stall_s: float = stall_s
+        self._kept = kept  # the memory that is still being copied
 
     @property
     def step(self) -> int:
@@ -78,7 +81,7 @@ class CheckpointHandle:
 
     @property
     def level(self) -> str:
-        """ "staged" (copied), "fast" (durable in the burst buffer) or "drained" (durable in the slow tier).
+        """ "copying" (with ``until``), "staged" (copied), "fast" (durable in the burst buffer) or "drained" (durable in the slow tier).
 
         Without a burst buffer, "fast" and "drained" are reached together.
         """
@@ -98,9 +101,15 @@ class CheckpointHandle:
         """Block until all ranks have reached the level. Releases the GIL.
 
         Raises the checkpoint's :class:`penstock.Error` if it failed before that level: the original error on the rank
-        where it occurred, "peer_failed" on the others. Call it on all ranks or on none.
+        where it occurred, "peer_failed" on the others. Call it on all ranks or on none. ``wait("staged")`` is local: it waits
+        until what was saved may change, which without ``until`` is at once.
         """
+        begin = time.perf_counter()
         self._native.wait(level)
+        if self._kept is not None:
+            self._kept = None
+            if level == "staged":
+                self.stall_s += time.perf_counter() - begin
 
     def __repr__(self) -> str:
         return f"<checkpoint of step {self.step}, {'failed after ' if self.failed else ''}{self.level}>"
@@ -264,6 +273,9 @@ class Checkpointer:
         )
         #: What the last :meth:`restore` skipped or repaired.
         self.restore_warnings: list[str] = []
+        self._steps = Steps()
+        self._device_copies: DeviceCopies | None = None
+        self._copying: list[CheckpointHandle] = []
         self._number = next(_numbers)
         _open.add(self)
 
@@ -303,7 +315,13 @@ class Checkpointer:
         return self._schedule.interval_s
 
     def save(
-        self, step: int, tree: Any, dataset: Any = None, *, metrics: Mapping[str, float] | None = None
+        self,
+        step: int,
+        tree: Any,
+        dataset: Any = None,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        until: Any = None,
     ) -> CheckpointHandle:
         """Save a tree of arrays, and optionally the position of a data loader. Returns once everything is copied.
 
@@ -334,6 +352,12 @@ class Checkpointer:
         metrics : dict of str to float, optional
             How good the checkpoint is, for ``keep_best`` and :meth:`inspect`: ``{"val_loss": 0.3}``. Rank 0's are saved.
             One that is not finite is left out, so such a checkpoint is never among the best.
+        until : torch.optim.Optimizer, iterable of them, or "wait", optional
+            Return before everything is copied. With optimizers of PyTorch: the tensors that their steps change, parameters and
+            states in the memory of the CPU, are copied in the background, and the next ``step()`` of each waits for those that
+            are not copied yet, and helps. All else is copied at once. The program must not change these tensors in another way
+            before: first call ``handle.wait("staged")``. With "wait" all arrays are copied in the background, and the program
+            calls that before it changes any. Default: return after the copy.
 
         Raises
         ------
@@ -347,7 +371,9 @@ class Checkpointer:
             raise Error(f"step is {step}; expected a number from 0 on")
         arrays: list[Saved] = []
         try:
-            shares = Shares(self._rank, self._ranks)
+            shares = Shares(self._rank, self._ranks, self._device_copies)
+            if self._device_copies is not None:
+                self._device_copies.begin()
             content: dict[str, Any] = {"tree": encode(tree, "", arrays, shares)}
             if dataset is not None:
                 state = dataset if isinstance(dataset, dict) else dataset.state_dict()
@@ -357,16 +383,27 @@ class Checkpointer:
                         "data.state_dict()))"
                     )
                 content["dataset"] = encode(state, "dataset:", arrays, shares)
+            self._device_copies = shares.device_copies
+            if self._device_copies is not None:
+                self._device_copies.finish()
+            waiting = Until(until)
+            later = waiting.later(arrays, self._device_copies)
             metadata = json.dumps(content, allow_nan=False)
             numbers = _finite(metrics)
         except Exception as error:
             # The other ranks wait for this one in save.
             self._native.fail_save(step, str(error))
             raise
-        native = self._native.save(step, arrays, metadata, numbers)
+        native = self._native.save(step, arrays, metadata, numbers, later)
         stall_s = time.perf_counter() - begin
         self._schedule.saved(stall_s)
-        return CheckpointHandle(native, stall_s)
+        handle = CheckpointHandle(native, stall_s, arrays if later else None)
+        # The memory is read until it is copied, whatever becomes of the handle.
+        self._copying = [one for one in self._copying if one.level == "copying"]
+        if later:
+            self._copying.append(handle)
+            self._steps.wait_for(handle, waiting.optimizers)
+        return handle
 
     @overload
     def restore(

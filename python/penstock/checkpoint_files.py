@@ -461,7 +461,7 @@ def import_files(path: Path, place: tuple[str, str, str], step: int | None = Non
     with Checkpointer(url, burst_buffer or None, run=run or None) as checkpointer:
         if step in checkpointer.steps():
             raise Error(f"there is a checkpoint of step {step} at {url}; remove it, or give another step", "exists")
-        checkpointer._native.save(step, arrays, json.dumps(content), metrics).wait("drained")
+        checkpointer._native.save(step, arrays, json.dumps(content), metrics, []).wait("drained")
     return Exported(step, len(arrays), sum(bits.nbytes for _, _, _, bits in arrays if bits is not None), [])
 
 

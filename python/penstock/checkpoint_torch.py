@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
+from penstock import checkpoint_cuda
 from penstock.error import Error
 from penstock.layout import DistArray, Layout
 
@@ -47,7 +49,7 @@ def saved(tensor: torch.Tensor, path: str, shares: Shares) -> Saved:
     if (dtensors := _dtensors(tensor)) is not None:
         part = dtensors.saved(tensor, path, shares)
         layout, tensor = part if isinstance(part, tuple) else (None, part)
-    return Saved(layout, _elements(tensor.detach()), _name(tensor.dtype))
+    return Saved(layout, _elements(tensor.detach(), shares), _name(tensor.dtype))
 
 
 def _dtensors(tensor: torch.Tensor) -> ModuleType | None:
@@ -58,6 +60,12 @@ def _dtensors(tensor: torch.Tensor) -> ModuleType | None:
     import penstock.torch.checkpoint_leaves
 
     return penstock.torch.checkpoint_leaves
+
+
+def from_device(node: Any) -> torch.Tensor:
+    """A tensor in the memory of an array of another library, such as CuPy."""
+    tensor: torch.Tensor = torch.from_dlpack(node)
+    return tensor
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -74,12 +82,40 @@ def is_numpys(dtype: torch.dtype) -> bool:
     return True
 
 
-def _elements(tensor: torch.Tensor) -> NDArray[Any]:
-    tensor = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+def _elements(tensor: torch.Tensor, shares: Shares) -> NDArray[Any]:
+    tensor = tensor.resolve_conj().resolve_neg()
+    if checkpoint_cuda.is_on_device(tensor):
+        if shares.device_copies is None:
+            shares.device_copies = checkpoint_cuda.DeviceCopies()
+        tensor = shares.device_copies.start(tensor)
+    tensor = tensor.cpu().contiguous()
     if not is_numpys(tensor.dtype):
         tensor = tensor.view(_BITS[tensor.element_size()])
     elements: NDArray[Any] = tensor.numpy()
     return elements
+
+
+def memory_of(optimizers: Iterable[Any]) -> Iterator[tuple[int, int]]:
+    """The memory that steps of optimizers change: beginning and end of each storage."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                yield _storage(parameter)
+        for state in optimizer.state.values():
+            for tensor in state.values() if isinstance(state, dict) else ():
+                if isinstance(tensor, torch.Tensor):
+                    yield _storage(tensor)
+
+
+def _storage(tensor: torch.Tensor) -> tuple[int, int]:
+    tensor = tensor.detach()
+    if _dtensors(tensor) is not None:
+        tensor = tensor.to_local()
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        return 0, 0
+    storage = tensor.untyped_storage()
+    begin = storage.data_ptr()
+    return begin, begin + storage.nbytes()
 
 
 def layout(like: torch.Tensor) -> Layout | None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock import _penstock
+    from penstock.checkpoint_cuda import DeviceCopies
     from penstock.checkpoint_torch import Saved as SavedTensor
 
     #: (name, element type, layout, memory)
@@ -141,9 +142,10 @@ def _type_name(cls: type) -> list[str]:
 class Shares:
     """Which rank saves which part of the arrays that all ranks have. It follows from their shapes, so all ranks know it."""
 
-    def __init__(self, rank: int, ranks: int) -> None:
+    def __init__(self, rank: int, ranks: int, device_copies: DeviceCopies | None = None) -> None:
         self.rank = rank
         self._loads_bytes = [0] * ranks
+        self.device_copies = device_copies  #: into which the copies from devices go that are not complete yet
 
     @property
     def ranks(self) -> int:
@@ -226,6 +228,29 @@ def _torch_leaves(node: Any) -> ModuleType | None:
     return penstock.checkpoint_torch
 
 
+def _is_on_device(node: Any) -> bool:
+    """Whether it is an array in memory that NumPy cannot read, of another library than PyTorch and JAX."""
+    if isinstance(node, np.ndarray) or not hasattr(node, "__dlpack_device__"):
+        return False
+    if _torch_leaves(node) is not None or _jax_leaves(node) is not None:
+        return False
+    cpu, pinned = 1, 3  # of dlpack.h
+    return int(node.__dlpack_device__()[0]) not in (cpu, pinned)
+
+
+def _host_or_tensor(node: Any, path: str) -> Any:
+    """A tensor of PyTorch where that is loaded, which copies it through pinned memory; else what CuPy copies itself."""
+    if "torch" in sys.modules:
+        import penstock.checkpoint_torch
+
+        return penstock.checkpoint_torch.from_device(node)
+    if hasattr(node, "get"):
+        return node.get()
+    raise Error(
+        f"'{path}' is a {type(node).__name__} on a device that NumPy cannot read; import torch, which can, or pass a NumPy array"
+    )
+
+
 def _encode_leaf(node: Any, path: str, arrays: list[Saved], shares: Shares) -> Any:
     if node is None or isinstance(node, (bool, str)):
         return node
@@ -242,6 +267,8 @@ def _encode_leaf(node: Any, path: str, arrays: list[Saved], shares: Shares) -> A
     if isinstance(node, RowOfRank):
         arrays.append((path, "uint8", _rows(shares.ranks, node.row.size), node.row))
         return {"distributed": [path, node.row.dtype.str]}
+    if _is_on_device(node):
+        node = _host_or_tensor(node, path)
     if (leaves_of_torch := _torch_leaves(node)) is not None:
         return _encode_tensor(leaves_of_torch.saved(node, path or "tree", shares), path or "tree", arrays, shares)
     if (leaves_of_jax := _jax_leaves(node)) is not None:

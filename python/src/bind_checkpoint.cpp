@@ -26,6 +26,7 @@ namespace penstock::python {
 namespace {
 
 CheckpointLevel level_from_name(const std::string& level) {
+  if (level == "copying") return CheckpointLevel::copying;
   if (level == "staged") return CheckpointLevel::staged;
   if (level == "fast") return CheckpointLevel::fast;
   if (level == "drained") return CheckpointLevel::drained;
@@ -34,6 +35,7 @@ CheckpointLevel level_from_name(const std::string& level) {
 
 const char* name_of(CheckpointLevel level) {
   switch (level) {
+    case CheckpointLevel::copying: return "copying";
     case CheckpointLevel::staged: return "staged";
     case CheckpointLevel::fast: return "fast";
     case CheckpointLevel::drained: break;
@@ -95,9 +97,10 @@ class PyCheckpointer {
     checkpointer_.reset();
   }
 
-  /// Each of `arrays` is (name, dtype, layout, memory or None).
+  /// Each of `arrays` is (name, dtype, layout, memory or None). `later`: the places of those that are copied later; the
+  /// caller keeps their memory.
   CheckpointHandle save(std::uint64_t step, const nb::list& arrays, const std::string& metadata,
-                        const CheckpointMetrics& metrics) {
+                        const CheckpointMetrics& metrics, const std::vector<std::size_t>& later) {
     std::vector<ArrayView> views;
     std::vector<CheckpointArray> given;
     std::optional<Error> wrong;
@@ -109,6 +112,7 @@ class PyCheckpointer {
         given.push_back({name, dtype_from_name(nb::cast<std::string>(array[1])), nb::cast<const Layout&>(array[2]),
                          views.back().bytes()});
       }
+      for (const std::size_t place : later) given.at(place).copied_later = true;
     } catch (const Error& error) {
       wrong = error;
     }
@@ -304,7 +308,8 @@ void bind_checkpoint(nb::module_& module) {
            nb::arg("drain_bytes_per_s"), nb::arg("partner_copies"), nb::arg("compress_level"), nb::arg("comm").none())
       .def("save", &PyCheckpointer::save,
            nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
-                   "numpy.typing.NDArray[typing.Any] | None]], metadata: str, metrics: dict[str, float], /) -> "
+                   "numpy.typing.NDArray[typing.Any] | None]], metadata: str, metrics: dict[str, float], later: "
+                   "list[int], /) -> "
                    "CheckpointHandle"))
       .def("fail_save", &PyCheckpointer::fail_save)
       .def("restore", &PyCheckpointer::restore, nb::arg("step").none(), nb::arg("choose"),

@@ -13,6 +13,8 @@ double CheckpointHandle::stall_s() const { return job_->stall_s; }
 double CheckpointHandle::waited_s() const { return job_->waited_s; }
 
 void CheckpointHandle::wait(CheckpointLevel level) {
+  job_->finish_copies();
+  if (level <= CheckpointLevel::staged) return;
   checkpoint::wait_until_settled(*job_, level, relay_.get());
   if (const std::optional<Error> error = job_->deliver_error(level)) throw *error;
 }

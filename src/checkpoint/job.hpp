@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -29,9 +30,11 @@ class Job {
   CheckpointMetrics metrics;
   std::uint64_t saved_at_us = 0;
   ConstBytes staged;
-  const Staging* buffer = nullptr;  ///< holds it until it has settled in the first tier
-  int buffers_fit = 0;              ///< how many saves like this one the budget of staging holds; 0: unknown
-  std::optional<Error> refused;     ///< why this rank cannot save; its arguments are invalid, for example
+  const Staging* buffer = nullptr;      ///< holds it until it has settled in the first tier
+  int buffers_fit = 0;                  ///< how many saves like this one the budget of staging holds; 0: unknown
+  std::optional<Error> refused;         ///< why this rank cannot save; its arguments are invalid, for example
+  std::shared_ptr<SharedCopies> later;  ///< copies that save() leaves to the background; empty: none
+  int copy_threads = 1;
   double stall_s = 0;
   double waited_s = 0;  ///< for earlier checkpoints, part of stall_s
 
@@ -48,8 +51,16 @@ class Job {
   void reach(CheckpointLevel level) {
     update([&] { level_ = level; });
   }
+  /// Before it is submitted: arrays are still to be copied.
+  void begin_copying() { level_ = CheckpointLevel::copying; }
   void fail(const Error& error) {
     update([&] { error_ = error; });
+  }
+  /// Copies what is left, and waits for what others copy.
+  void finish_copies() {
+    if (!later || level() > CheckpointLevel::copying) return;
+    later->finish(copy_threads);
+    update([&] { level_ = std::max(level_, CheckpointLevel::staged); });
   }
   /// Marks that all ranks have begun this save.
   void begin() {
@@ -92,6 +103,10 @@ class Job {
   void wait_until_settled(CheckpointLevel level) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return level_ >= level || error_.has_value(); });
+  }
+  void wait_until_staged() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return level_ >= CheckpointLevel::staged; });
   }
   void wait_until_begun() {
     std::unique_lock lock(mutex_);

@@ -65,8 +65,10 @@ void Saver::write(const std::shared_ptr<Job>& job) {
   const std::string what = "checkpoint of step " + std::to_string(job->step);
   const std::optional<Error> failure = attempt(what, channels_.writer->rank(), [&] {
     begin(*job, what);
+    job->wait_until_staged();
     write_first_tier(*job, what);
   });
+  job->wait_until_staged();  // also of a save that has failed: its memory may be used again then
   job->staged = {};
   if (failure) {
     job->fail(*failure);

@@ -31,6 +31,7 @@ Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options,
                                        : std::nullopt),
       staging_({options.staging_bytes, options.staging_buffers, channels_.ranks_here, tuning.free_memory_bytes}),
       on_backpressure_(tuning.on_backpressure),
+      on_background_copy_(tuning.on_background_copy),
       drain_{{},
              RateLimit(options.drain_bytes_per_s / channels_.writer->size(), tuning.clock),
              [this] { copying_.give_way(); },
@@ -157,7 +158,7 @@ std::optional<Error> Saver::undelivered(const Job& settled) {
   const std::lock_guard lock(mutex_);
   std::erase_if(jobs_, [&](const std::shared_ptr<Job>& job) {
     if (job->sequence > settled.sequence) return false;
-    const bool known_everywhere = job->sequence < settled.over_everywhere || job->level() == CheckpointLevel::staged;
+    const bool known_everywhere = job->sequence < settled.over_everywhere || job->level() <= CheckpointLevel::staged;
     if (!known_everywhere) return false;
     if (!first) first = job->deliver_error_once();
     return job->closed() && !job->undelivered() && job.get() != &settled;
@@ -243,17 +244,22 @@ void Saver::stage(Job& job, const std::vector<CheckpointArray>& arrays, const st
   job.buffers_fit = staging_.buffers_for(total_bytes);
   const Bytes memory = buffer.first(total_bytes);
   std::vector<Copy> copies;
+  std::vector<Copy> later;
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     if (arrays[i].local.empty()) continue;
     std::fill(memory.begin() + static_cast<std::ptrdiff_t>(end),
               memory.begin() + static_cast<std::ptrdiff_t>(offsets[i]), std::byte{0});
-    copies.push_back({arrays[i].local, memory.data() + offsets[i]});
+    (arrays[i].copied_later ? later : copies).push_back({arrays[i].local, memory.data() + offsets[i]});
     end = offsets[i] + arrays[i].local.size();
   }
   const Precedence::Hold hold(copying_);
   copy_all(copies, copy_threads_);
   job.staged = memory;
+  if (later.empty()) return;
+  job.later = std::make_shared<SharedCopies>(std::move(later));
+  job.copy_threads = copy_threads_;
+  job.begin_copying();
 }
 
 void Saver::submit(const std::shared_ptr<Job>& job) {
@@ -263,6 +269,17 @@ void Saver::submit(const std::shared_ptr<Job>& job) {
     jobs_.push_back(job);
   }
   if (channels_.relay) channels_.relay->count_save();
+  if (job->later) {
+    if (!copier_) copier_.emplace();
+    copier_->submit([this, job] {
+      // One thread, so that the program keeps the other cores. Whoever waits for the copies helps.
+      do {
+        on_background_copy_();
+        copying_.give_way();
+      } while (job->later->copy_piece());
+      job->finish_copies();
+    });
+  }
   writer_.submit([this, job] { write(job); });
 }
 

@@ -39,7 +39,8 @@ struct SaverTuning {
   std::uint64_t piece_bytes = StreamShape::kPieceBytes;  ///< that a drain reads at once
   Clock clock = Clock::system();
   std::function<std::uint64_t()> free_memory_bytes = [] { return checkpoint::free_memory_bytes(); };
-  std::function<void()> on_backpressure = [] {};  ///< called when a save begins to wait for an earlier one
+  std::function<void()> on_background_copy = [] {};  ///< called before each piece that is copied in the background
+  std::function<void()> on_backpressure = [] {};     ///< called when a save begins to wait for an earlier one
 };
 
 /// Waits until `job` has reached `level` or failed. Collective with a relay.
@@ -110,6 +111,7 @@ class Saver {
   const std::optional<Partners> partners_;  // with partner_copies
   StagingPool staging_;                     // used by the caller's thread
   const std::function<void()> on_backpressure_;
+  const std::function<void()> on_background_copy_;
   Precedence copying_;
   DrainState drain_;              // used by the drainer thread
   std::uint64_t generation_ = 0;  // used by the writer thread; 0: not taken yet
@@ -127,6 +129,7 @@ class Saver {
   std::uint64_t saves_ = 0;
   std::vector<std::string> warnings_;
 
+  std::optional<Worker> copier_;  // made by the first save that leaves copies to it
   Worker drainer_;
   Worker writer_;  // last member: it submits work to the drainer
 };

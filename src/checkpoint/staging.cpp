@@ -75,7 +75,7 @@ bool StagingPool::has_room(std::uint64_t size_bytes, const Held& held) const {
   for (const Staging& buffer : buffers_) {
     if (held.contains(&buffer)) {
       held_bytes += buffer.asked_bytes();
-    } else if (buffer.size_bytes() >= size_bytes) {
+    } else if (buffer.asked_bytes() >= size_bytes) {
       return true;
     } else {
       idle_bytes += buffer.size_bytes();
@@ -92,18 +92,17 @@ Staging& StagingPool::take(std::uint64_t size_bytes, const Held& held) {
   Staging* largest = nullptr;
   for (Staging& buffer : buffers_) {
     if (!is_idle(buffer)) continue;
-    const bool fits = buffer.size_bytes() >= size_bytes;
-    if (fits && (fitting == nullptr || buffer.size_bytes() < fitting->size_bytes())) fitting = &buffer;
+    const bool fits = buffer.asked_bytes() >= size_bytes;
+    if (fits && (fitting == nullptr || buffer.asked_bytes() < fitting->asked_bytes())) fitting = &buffer;
     if (largest == nullptr || buffer.size_bytes() > largest->size_bytes()) largest = &buffer;
   }
   if (fitting == nullptr) {
     fitting = largest != nullptr ? largest : &buffers_.emplace_back();
-    fitting->release();
     for (Staging& buffer : buffers_) {
-      std::uint64_t asked_bytes = size_bytes;
+      std::uint64_t asked_bytes = size_bytes - fitting->asked_bytes();
       for (const Staging& other : buffers_) asked_bytes += other.asked_bytes();
       if (limits_.budget_bytes == 0 || asked_bytes <= limits_.budget_bytes) break;
-      if (is_idle(buffer)) buffer.release();
+      if (is_idle(buffer) && &buffer != fitting) buffer.release();
     }
   }
   fitting->reserve(size_bytes);
@@ -137,36 +136,53 @@ void Precedence::change(int by) {
   changed_.notify_all();
 }
 
-void copy_all(std::span<const Copy> copies, int threads) {
-  std::vector<std::uint64_t> begins;  // of each copy, counted through all of them
-  std::uint64_t total_bytes = 0;
-  for (const Copy& copy : copies) {
-    begins.push_back(total_bytes);
-    total_bytes += copy.from.size();
+SharedCopies::SharedCopies(std::vector<Copy> copies) : copies_(std::move(copies)) {
+  for (const Copy& copy : copies_) {
+    begins_.push_back(total_bytes_);
+    total_bytes_ += copy.from.size();
   }
+  pieces_ = (total_bytes_ + kPieceBytes - 1) / kPieceBytes;
   // The target is larger than the caches and is read much later, by a thread that hashes and writes it. Ordinary stores
   // would fetch each of its lines from memory first, which takes a third of the rate.
-  const bool streams = kernels::kCanStream && total_bytes >= kernels::kStreamedBytes;
-  const auto copy_piece = [&](std::size_t piece, std::size_t) {
-    std::uint64_t at = piece * kPieceBytes;
-    const std::uint64_t end = std::min(at + kPieceBytes, total_bytes);
-    // The last copy that begins here or before.
-    auto next = static_cast<std::size_t>(std::upper_bound(begins.begin(), begins.end(), at) - begins.begin()) - 1;
-    for (; at < end; ++next) {
-      const Copy& copy = copies[next];
-      const std::uint64_t offset = at - begins[next];
-      const std::uint64_t size_bytes = std::min(copy.from.size() - offset, end - at);
-      if (streams) {
-        kernels::stream_row(copy.to + offset, copy.from.data() + offset, size_bytes);
-      } else if (size_bytes > 0) {
-        std::memcpy(copy.to + offset, copy.from.data() + offset, size_bytes);
-      }
-      at += size_bytes;
+  streams_ = kernels::kCanStream && total_bytes_ >= kernels::kStreamedBytes;
+}
+
+void SharedCopies::copy(std::uint64_t piece) const {
+  std::uint64_t at = piece * kPieceBytes;
+  const std::uint64_t end = std::min(at + kPieceBytes, total_bytes_);
+  // The last copy that begins here or before.
+  auto next = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin()) - 1;
+  for (; at < end; ++next) {
+    const Copy& copy = copies_[next];
+    const std::uint64_t offset = at - begins_[next];
+    const std::uint64_t size_bytes = std::min(copy.from.size() - offset, end - at);
+    if (streams_) {
+      kernels::stream_row(copy.to + offset, copy.from.data() + offset, size_bytes);
+    } else if (size_bytes > 0) {
+      std::memcpy(copy.to + offset, copy.from.data() + offset, size_bytes);
     }
-    if (streams) kernels::end_streaming();  // before another thread is told
-  };
-  store::in_parallel((total_bytes + kPieceBytes - 1) / kPieceBytes, static_cast<std::size_t>(std::max(threads, 1)),
-                     copy_piece);
+    at += size_bytes;
+  }
+  if (streams_) kernels::end_streaming();  // before another thread is told
+}
+
+bool SharedCopies::copy_piece() {
+  const std::uint64_t piece = next_piece_.fetch_add(1);
+  if (piece >= pieces_) return false;
+  copy(piece);
+  if (done_pieces_.fetch_add(1) + 1 == pieces_) done_pieces_.notify_all();
+  return true;
+}
+
+void SharedCopies::finish(int threads) {
+  const std::uint64_t begun = std::min(next_piece_.load(), pieces_);
+  store::in_parallel(pieces_ - begun, static_cast<std::size_t>(std::max(threads, 1)),
+                     [this](std::size_t, std::size_t) { copy_piece(); });
+  for (std::uint64_t done = done_pieces_; done < pieces_; done = done_pieces_) done_pieces_.wait(done);
+}
+
+void copy_all(std::span<const Copy> copies, int threads) {
+  SharedCopies(std::vector<Copy>(copies.begin(), copies.end())).finish(threads);
 }
 
 int copy_threads(int ranks_here) {

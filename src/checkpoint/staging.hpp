@@ -2,6 +2,7 @@
 // long as the copy.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -9,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "penstock/types.hpp"
 
@@ -108,6 +110,29 @@ class Precedence {
 struct Copy {
   ConstBytes from;
   std::byte* to;
+};
+
+/// Copies that several threads do together, in pieces by turns. Thread-safe.
+class SharedCopies {
+ public:
+  explicit SharedCopies(std::vector<Copy> copies);
+
+  /// Copies one more piece. False if none is left; others may still be copying theirs.
+  bool copy_piece();
+  /// Copies what is left on up to this many threads, and waits for the pieces of others.
+  void finish(int threads);
+  bool done() const { return done_pieces_ == pieces_; }
+
+ private:
+  void copy(std::uint64_t piece) const;
+
+  const std::vector<Copy> copies_;
+  std::vector<std::uint64_t> begins_;  // of each copy, counted through all of them
+  std::uint64_t total_bytes_ = 0;
+  std::uint64_t pieces_ = 0;
+  bool streams_ = false;
+  std::atomic<std::uint64_t> next_piece_{0};
+  std::atomic<std::uint64_t> done_pieces_{0};
 };
 
 /// Runs the copies on up to this many threads, including the caller's.

@@ -332,6 +332,95 @@ TEST(Checkpoint, AStateThatIsLargerThanTheStagingBytesIsRefusedOnAllRanks) {
   });
 }
 
+/// Holds the thread that copies in the background before its first piece.
+struct HeldCopies {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool released = false;
+
+  explicit HeldCopies(World& world) {
+    world.tuning.on_background_copy = [this] {
+      std::unique_lock lock(mutex);
+      if (!changed.wait_for(lock, penstock::test::kHung, [this] { return released; }))
+        ADD_FAILURE() << "the copies are held for ever: somebody waits for them who should copy";
+    };
+  }
+  void release() {
+    {
+      const std::lock_guard lock(mutex);
+      released = true;
+    }
+    changed.notify_all();
+  }
+};
+
+TEST(Checkpoint, WhatIsCopiedLaterIsWhatWasThereWhenSaveReturned) {
+  for (const bool relayed : {false, true}) {
+    World world;
+    HeldCopies copies(world);
+    world.ranks = 2;
+    world.relayed = relayed;
+    world.tiers = shared_tiers(memory(), memory());
+    run_ranks(world, [&](Rank& rank) {
+      // Large enough for several pieces.
+      constexpr std::int64_t kElements = 4'000'000;
+      Vector vector(rank, 1, kElements);
+      vector.with_frozen();
+      vector.arrays[0].copied_later = true;
+      CheckpointHandle handle = rank.save(1, vector.arrays);
+      EXPECT_EQ(handle.level(), Level::copying);
+      std::fill(vector.frozen.begin(), vector.frozen.end(), std::byte{0xEE});  // copied by save()
+      handle.wait(Level::staged);  // copies all by itself, since the background is held
+      EXPECT_EQ(handle.level(), Level::staged);
+      std::fill(vector.data.begin(), vector.data.end(), std::byte{0xEE});
+      agree(rank.peers(), "all is changed", [] { return Done{}; });
+      if (rank.rank() == 0) copies.release();
+      handle.wait(Level::drained);
+      const Restored restored = rank.restore();
+      EXPECT_EQ(copy_of(restored.arrays.at(0)), local_part(Layout::whole({kElements}), 0, 4, 1));
+      EXPECT_EQ(copy_of(restored.arrays.at(1)), local_part(Layout::whole({kElements}), 0, 4, kFrozenSeed));
+    });
+  }
+}
+
+TEST(Checkpoint, TheBackgroundCopiesWithoutAnybodyWhoWaits) {
+  World world;
+  world.ranks = 2;
+  world.tiers = shared_tiers(memory());
+  run_ranks(world, [&](Rank& rank) {
+    std::vector<std::unique_ptr<Vector>> vectors;
+    for (std::uint64_t step = 1; step <= 5; ++step) {
+      vectors.push_back(std::make_unique<Vector>(rank, step));
+      vectors.back()->arrays[0].copied_later = true;
+      rank.save(step, vectors.back()->arrays);
+    }
+    expect_steps(rank, 5);
+  });
+}
+
+/// The memory of a save that fails is used again only when nobody copies into it.
+TEST(Checkpoint, ASaveThatFailsWhileItIsCopiedLeavesTheNextOneWhole) {
+  World world;
+  HeldCopies copies(world);
+  world.ranks = 2;
+  world.options.staging_buffers = 1;
+  world.tiers = shared_tiers(memory());
+  run_ranks(world, [&](Rank& rank) {
+    Vector one(rank, 1);
+    one.arrays[0].copied_later = true;
+    if (rank.rank() == 1) one.arrays[0].name = "w";
+    CheckpointHandle handle = rank.save(1, one.arrays);
+    agree(rank.peers(), "both have saved", [] { return Done{}; });
+    EXPECT_EQ(handle.level(), Level::copying);
+    EXPECT_FALSE(handle.failed());
+    if (rank.rank() == 0) copies.release();
+    EXPECT_THROW(handle.wait(Level::fast), Error);
+    rank.save(2, Vector(rank, 2).arrays);
+    rank.saver().finish();
+    expect_vector(rank.restore(), 2);
+  });
+}
+
 /// If the last sync of a manifest fails, the manifest may or may not exist.
 TEST(Checkpoint, ManifestOfUncertainFateKeepsItsData) {
   const auto slow = memory();

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -165,12 +166,63 @@ def test_an_emulated_disk_goes_with_its_folder(tmp_path):
     with slow_disks.emulated("hdd", 96 << 20, tmp_path) as disk:
         assert os.stat(disk).st_dev != os.stat(tmp_path).st_dev
         number = os.stat(disk).st_dev
-        limits = [slow_disks._file(group, "write").read_text() for group in slow_disks._limits()]
-        entry = f"{os.major(number)}:{os.minor(number)} {slow_disks.RATES['hdd'][1]}"
-        assert all(entry in text.splitlines() for text in limits)
+        entry = f"{os.major(number)}:{os.minor(number)} "
+        rate = str(slow_disks.RATES["hdd"][1])
+        for group in slow_disks._limits():
+            assert any(line.startswith(entry) and rate in line for line in group.limited().splitlines())
         (disk / "file").write_bytes(b"x")
         before = checkpoint._disk_bytes(disk)
         checkpoint_peers.synced(disk)
         assert checkpoint._disk_bytes(disk)[1] > before[1]
     assert not any(tmp_path.iterdir())
-    assert all(entry not in slow_disks._file(group, "write").read_text() for group in slow_disks._limits())
+    assert not any(line.startswith(entry) for group in slow_disks._limits() for line in group.limited().splitlines())
+
+
+def test_disks_are_limited_by_the_cgroups_that_there_are(tmp_path):
+    groups, mounts = tmp_path / "cgroup", tmp_path / "mounts"
+    legacy, unified = tmp_path / "blkio", tmp_path / "unified"
+    for folder in (legacy / "job", unified / "job/step"):
+        folder.mkdir(parents=True)
+    groups.write_text("7:blkio:/job\n5:devices:/\n0::/job/step\n")
+    mounts.write_text(f"cgroup {legacy} cgroup rw,blkio 0 0\ncgroup2 {unified} cgroup2 rw 0 0\n")
+
+    def found():
+        return slow_disks._limits(str(groups), str(mounts))
+
+    assert found() == []
+    (unified / "job/step/io.max").write_text("")
+    ((group),) = found()
+    group.limit("7:3", (163, 133))
+    assert group.limited() == "7:3 rbps=163 wbps=133"
+    group.limit("7:3", None)
+    assert group.limited() == "7:3 rbps=max wbps=max"
+    for folder in (legacy, legacy / "job"):
+        (folder / "blkio.throttle.write_bps_device").write_text("")
+    assert [group.folder for group in found()] == [legacy, legacy / "job"], "version 1 limits the root group, too"
+    for group in found():
+        group.limit("7:3", (163, 133))
+        assert (group.folder / "blkio.throttle.read_bps_device").read_text() == "7:3 163"
+        assert group.limited() == "7:3 133"
+    groups.write_text("0::/\n")
+    assert found() == [], "the root group of version 2 has no limits"
+
+
+def test_without_cgroups_the_reason_is_told(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(slow_disks, "_TOOLS", ())
+    monkeypatch.setattr(slow_disks, "_limits", list)
+    assert "no cgroup limits disks here: the blkio controller of version 1 is not mounted" in slow_disks.missing()
+
+
+def test_the_progress_says_how_many_ranks_there_are(parameters):
+    told: list[str] = []
+    given = {**parameters, "processes": 2, "devices": ["hdd"]}
+    case = SimpleNamespace(
+        programs=checkpoint.programs, measure=lambda *_: [({"program": "none", "device": "hdd", "cannot": "…"}, [])]
+    )
+    jobs = runner.Jobs("checkpoint", case, [MPI], told.append, ["none"])
+    jobs.measure_group(["none/mpich"], given, 1)
+    assert told[0].startswith("checkpoint: none/mpich, 2 ranks")
+    jobs = runner.Jobs("checkpoint", case, [MPI], told.append, ["none"])
+    jobs.measure_group(["none/mpich"], {**given, "processes": 1}, 1)
+    assert any(text.startswith("checkpoint: none/mpich, 1 rank") and "ranks" not in text for text in told)

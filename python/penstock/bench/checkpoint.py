@@ -32,7 +32,7 @@ SUMMARY = """A training that saves its state, by Penstock and by other libraries
 100 iterations compute and change a state as large as AlexNet's; a checkpoint is saved every 20. "hdd", "ssd" and
 "optane" are held to the rates of the training I/O paper's disks, "burst-buffer" is optane before hdd. Penstock drains the
 burst buffer itself; for the other peers a process copies each complete checkpoint, as in the paper. Emulated disks need root
-and cgroups of version 1; elsewhere name folders on real disks.
+and cgroups that limit disks (blkio of version 1, io of version 2); elsewhere name folders on real disks.
 
 Peers, if installed: a .npy file for each array ("numpy"), safetensors, torch.save, torch.distributed.checkpoint ("dcp";
 asynchronous by a thread and by a process), Orbax asynchronous. What they write is synced. "none" saves nothing. Each peer is

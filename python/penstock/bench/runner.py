@@ -135,7 +135,7 @@ class Jobs:
         if not peers or not self.peers[peers[0]][1].job:
             return {peer: self.measure(peer, parameters, ranks, what) for peer in peers}
         mpi, program = self.peers[peers[0]]
-        self._tell(f"{self._case_name}: {', '.join(peers)}, {ranks} ranks{what}")
+        self._tell(f"{self._case_name}: {', '.join(peers)}, {_started(program, parameters, ranks)}{what}")
         names = ",".join(self.peers[peer][1].name for peer in peers)
         measured = (
             self._case.measure(names, parameters, *([advance] if getattr(self._case, "TELLS_PROGRESS", False) else []))
@@ -160,7 +160,7 @@ class Jobs:
         """Run one job. If it cannot run, `left_out` gets the reason, and it is not tried again."""
         if peer in self.left_out:
             return []
-        self._tell(f"{self._case_name}: {peer}, {ranks} ranks{what}")
+        self._tell(f"{self._case_name}: {peer}, {_started(self.peers[peer][1], parameters, ranks)}{what}")
         measured = _launch(self._case_name, *self.peers[peer], parameters, ranks)
         if isinstance(measured, str):
             self._leave_out(peer, f"{_on(ranks)}: {measured}")
@@ -336,6 +336,12 @@ def left_out(report: Report) -> list[str]:
     if done < wanted:
         lines.append(f"{done} of {wanted} repetitions were made (--minutes allows more)")
     return lines
+
+
+def _started(program: Program, parameters: Mapping[str, Any], ranks: int) -> str:
+    """How many processes compute; a local program says it by itself."""
+    count = parameters.get("processes", ranks) if program.local else ranks
+    return f"{count} rank{'s' * (count != 1)}"
 
 
 def _on(ranks: int) -> str:

@@ -1,8 +1,9 @@
 """Emulated disks: file systems on loop devices, held to the rates that the training I/O paper measured (Table I).
 
 A limit of the block layer holds for direct and for synced writes, and for reads that no cache serves. It is set for the
-loop device alone. It needs root, and cgroups of version 1: the blkio controller of version 2 has no limit for its root group,
-which writes back what is not synced.
+loop device alone. It needs root, and cgroups: with version 1, the groups of this process and the root group, which writes back
+what is not synced; with version 2, the group of this process, which is charged for what it has written back, too. Version 2 has
+no limits for its root group.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.bench.worker import Cannot
@@ -28,31 +30,52 @@ def missing() -> str:
         return "only root can make loop devices"
     if absent := [tool for tool in _TOOLS if shutil.which(tool) is None]:
         return f"{absent[0]} is not installed"
-    if _limits() is None:
-        return "the blkio controller of cgroups of version 1 is not mounted"
+    if not _limits():
+        return (
+            "no cgroup limits disks here: the blkio controller of version 1 is not mounted, and the group of this process has no "
+            "io.max of version 2 (systemd-run --scope --property=IOAccounting=yes starts a program in one that has)"
+        )
     return ""
 
 
-def _limits() -> list[Path] | None:
-    """The groups whose requests to a disk are limited: the one of this process, and the root one, which writes back."""
-    path = next(
-        (
-            line.rstrip().split(":", 2)[2]
-            for line in open("/proc/self/cgroup")
-            if "blkio" in line.split(":")[1].split(",")
-        ),
-        None,
-    )
-    mounts = (line.split() for line in open("/proc/mounts"))
-    root = next((Path(m[1]) for m in mounts if m[2] == "cgroup" and "blkio" in m[3].split(",")), None)
-    if path is None or root is None:
-        return None
-    groups = [group for group in dict.fromkeys([root, root / path.lstrip("/")]) if _file(group, "write").exists()]
-    return groups or None
+@dataclass(frozen=True)
+class _Group:
+    """A control group whose requests to a disk can be limited."""
+
+    folder: Path
+    unified: bool  #: of version 2
+
+    def limit(self, disk: str, rates: tuple[int, int] | None) -> None:
+        """Hold reads and writes of a disk, by its number, to these rates; None: no longer."""
+        if self.unified:
+            read, write = ("max", "max") if rates is None else map(str, rates)
+            (self.folder / "io.max").write_text(f"{disk} rbps={read} wbps={write}")
+            return
+        for access, rate in zip(("read", "write"), rates or (0, 0)):
+            (self.folder / f"blkio.throttle.{access}_bps_device").write_text(f"{disk} {rate}")
+
+    def limited(self) -> str:
+        """The limits on writes."""
+        return (self.folder / ("io.max" if self.unified else "blkio.throttle.write_bps_device")).read_text()
 
 
-def _file(group: Path, access: str) -> Path:
-    return group / f"blkio.throttle.{access}_bps_device"
+def _limits(groups: str = "/proc/self/cgroup", mounts: str = "/proc/mounts") -> list[_Group]:
+    """The groups to limit."""
+    # number:controllers:path; version 2 has the number 0 and no controllers.
+    own = [line.rstrip().split(":", 2) for line in open(groups)]
+    mounted = [line.split() for line in open(mounts)]
+    path = next((where for _, controllers, where in own if "blkio" in controllers.split(",")), None)
+    root = next((Path(m[1]) for m in mounted if m[2] == "cgroup" and "blkio" in m[3].split(",")), None)
+    if path is not None and root is not None:
+        folders = dict.fromkeys([root, root / path.lstrip("/")])
+        found = [folder for folder in folders if (folder / "blkio.throttle.write_bps_device").exists()]
+        if found:
+            return [_Group(folder, False) for folder in found]
+    path = next((where for number, controllers, where in own if number == "0" and controllers == ""), None)
+    root = next((Path(m[1]) for m in mounted if m[2] == "cgroup2"), None)
+    if path is not None and root is not None and (folder := root / path.lstrip("/")) and (folder / "io.max").exists():
+        return [_Group(folder, True)]
+    return []
 
 
 def _run(*words: str) -> str:
@@ -74,7 +97,6 @@ def emulated(disk: str, size_bytes: int, directory: Path) -> Iterator[Path]:
     if reason := missing():
         raise Cannot(f"no disk can be emulated: {reason}; --{disk} DIRECTORY names a real one")
     groups = _limits()
-    assert groups is not None
     image, mount = directory / f"{disk}.image", directory / disk
     with contextlib.ExitStack() as undo:
         undo.callback(image.unlink, missing_ok=True)
@@ -98,7 +120,6 @@ def emulated(disk: str, size_bytes: int, directory: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             Path(f"/sys/block/{Path(loop).name}/queue/wbt_lat_usec").write_text("0")
         for group in groups:
-            for access, rate in zip(("read", "write"), RATES[disk]):
-                undo.callback(_file(group, access).write_text, f"{number} 0")
-                _file(group, access).write_text(f"{number} {rate}")
+            undo.callback(group.limit, number, None)
+            group.limit(number, RATES[disk])
         yield mount
