@@ -54,8 +54,8 @@ std::uint64_t aligned(std::uint64_t offset_bytes) {
   return (offset_bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
 }
 
-/// The offsets that follow from the layouts, by array and rank. Goes through the arrays once: there may be many, on many
-/// ranks. Calls `misfit(array, rank)` for one that ends behind data_bytes(rank).
+/// The offsets that follow from the layouts, by array and rank. Goes through the arrays once: there may be many, on
+/// many ranks. Calls `misfit(array, rank)` for one that ends behind data_bytes(rank).
 template <class DataBytes, class Misfit>
 std::vector<std::vector<std::uint64_t>> offsets_of(const std::vector<ArraySpec>& arrays, std::size_t ranks,
                                                    const DataBytes& data_bytes, const Misfit& misfit) {

@@ -283,9 +283,8 @@ class BlockTree {
     return node;
   }
 
-  std::uint64_t find_in(Node& node, std::uint64_t height, std::uint64_t begin, std::uint64_t end,
-                        const Access& access, const DecodeLeaf& decode,
-                        std::vector<std::pair<std::uint64_t, Leaf*>>& found) {
+  std::uint64_t find_in(Node& node, std::uint64_t height, std::uint64_t begin, std::uint64_t end, const Access& access,
+                        const DecodeLeaf& decode, std::vector<std::pair<std::uint64_t, Leaf*>>& found) {
     const auto before = [](std::uint64_t key, const Child& child) { return key < child.block.first; };
     auto& children = node.children;
     auto child = std::upper_bound(children.begin(), children.end(), begin, before);
@@ -303,7 +302,8 @@ class BlockTree {
     }
     const auto room = static_cast<std::ptrdiff_t>(kMostLeavesAtOnce - std::min(kMostLeavesAtOnce, found.size()));
     const auto stop = last - child > room ? child + room : last;
-    load(child, stop, access, [&](Child& one, Decoder& decoder) { one.leaf = std::make_unique<Leaf>(decode(decoder)); });
+    load(child, stop, access,
+         [&](Child& one, Decoder& decoder) { one.leaf = std::make_unique<Leaf>(decode(decoder)); });
     for (; child != stop; ++child) found.emplace_back(child->block.first, child->leaf.get());
     return stop == last ? end : stop->block.first;
   }
@@ -567,9 +567,8 @@ void ObjectInParts::visit(
     {
       // Leaves stay where they are, and never change once their sources are known.
       std::unique_lock lock(mutex_);
-      const Access access{lock, read_ended_, [&](std::uint64_t at, std::uint64_t size_bytes) {
-                            return read_blocks(at, size_bytes);
-                          }};
+      const Access access{lock, read_ended_,
+                          [&](std::uint64_t at, std::uint64_t size_bytes) { return read_blocks(at, size_bytes); }};
       from = fragments_.find(from, end, access, FragmentLeaf::read, leaves);
       resolve(leaves, access);
     }
