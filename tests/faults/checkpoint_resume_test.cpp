@@ -3,6 +3,9 @@
 // end all of it is drained.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <barrier>
+
 #include "store/collect.hpp"
 #include "unit/checkpoint/faulty_backend.hpp"
 #include "unit/checkpoint/vector.hpp"
@@ -155,7 +158,7 @@ TEST_P(ResumeFaults, PowerFailsBeforeAnyChange) {
 /// The second job goes on after the third has drained all and removed it from the burst buffer.
 TEST_P(ResumeFaults, ANewerJobTakesOverBeforeAnyChange) {
   for (const long dies_after : {-1L, 0L, 1L, 2L}) {
-    bool stopped = true;
+    std::atomic<bool> stopped = true;
     for (long at = 0; stopped; ++at) {
       SCOPED_TRACE("stopped before change " + std::to_string(at) + ", then " + std::to_string(dies_after) + " changes");
       ASSERT_LT(at, 1000);
@@ -172,15 +175,20 @@ TEST_P(ResumeFaults, ANewerJobTakesOverBeforeAnyChange) {
         });
         if (dies_after >= 0) faults->power_loss_at = faults->changes + dies_after;
       };
+      std::barrier drained(2);
       run_ranks(faulty(2), [&](Rank& rank) {
+        bool has_drained = false;
         try {
           rank.saver().resume_drains();
           rank.saver().finish();
+          has_drained = true;
+          drained.arrive_and_wait();  // the other rank may still be about to be stopped
           if (stopped) {
             rank.save(99, vector_of(rank, 99).arrays).wait(Level::fast);
             // Only a job that was stopped before it took the place over is the newer one.
           }
         } catch (const Error&) {
+          if (!has_drained) drained.arrive_and_drop();
         }
       });
       faults->on_change = [](const std::string&, const store::Backend&, const std::string&, Faults::When) {};
