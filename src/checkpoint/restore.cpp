@@ -75,22 +75,28 @@ std::vector<const Tier*> places(const Tiers& tiers) {
   return {tiers.slow.get()};
 }
 
-/// The text of an intact manifest in either tier.
-std::string manifest_text(const Tiers& tiers, const Version& version, int rank) {
+struct IntactManifest {
+  std::string text;
+  Manifest manifest;
+};
+
+/// From either tier.
+IntactManifest intact_manifest(const Tiers& tiers, const Version& version, int rank) {
   std::optional<Error> failure;
   for (const Tier* tier : places(tiers)) {
-    std::string text;
+    IntactManifest found;
     bool absent = false;
     std::optional<Error> damage = attempt(tier->name_of(version, -1), rank, [&] {
       try {
-        text = tier->manifest(version);
+        found.text = tier->manifest(version);
       } catch (const Error& error) {
         absent = error.code() == ErrorCode::not_found;
         throw;
       }
-      if (Manifest::parse(text).version != version) throw Error(ErrorCode::corrupt, "it is of another checkpoint");
+      found.manifest = Manifest::parse(found.text);
+      if (found.manifest.version != version) throw Error(ErrorCode::corrupt, "it is of another checkpoint");
     });
-    if (!damage) return text;
+    if (!damage) return found;
     if (absent) continue;
     if (!is_damage(damage->code())) throw *damage;
     failure = damage;
@@ -248,16 +254,18 @@ class Restoration {
   std::optional<Manifest> read_manifest(const Version& version, const std::string& what) {
     for (std::size_t holder = 0; holder < seen_.size(); ++holder) {
       if (!seen_[holder].contains(version)) continue;
-      std::string text;
+      const bool holds = static_cast<std::size_t>(peers_.rank()) == holder;
+      IntactManifest found;
       const Poll<Done> read = poll(peers_, what, [&] {
-        if (static_cast<std::size_t>(peers_.rank()) == holder) text = manifest_text(tiers_, version, peers_.rank());
+        if (holds) found = intact_manifest(tiers_, version, peers_.rank());
         return Done{};
       });
       if (const std::optional<std::string> damage = damage_of(read, what)) {
         warnings_.push_back(*damage + "; passed over");
         continue;
       }
-      return Manifest::parse(broadcast_text(peers_, std::move(text), static_cast<int>(holder)));
+      const std::string text = broadcast_text(peers_, std::move(found.text), static_cast<int>(holder));
+      return holds ? std::move(found.manifest) : Manifest::parse(text);
     }
     return std::nullopt;
   }
@@ -536,16 +544,18 @@ std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const Rest
 }
 
 Manifest read_manifest(const Tiers& tiers, const Version& version) {
-  return Manifest::parse(manifest_text(tiers, version, -1));
+  return intact_manifest(tiers, version, -1).manifest;
 }
 
-CheckpointInfo info_of(const Manifest& manifest) {
+CheckpointInfo info_of(Manifest manifest) {
   CheckpointInfo info;
   info.step = manifest.version.step;
-  info.metadata = manifest.metadata;
-  info.metrics = manifest.metrics;
+  info.metadata = std::move(manifest.metadata);
+  info.metrics = std::move(manifest.metrics);
   info.saved_at_s = static_cast<double>(manifest.saved_at_us) / 1e6;
-  for (const ArraySpec& array : manifest.arrays) info.arrays.push_back({array.name, array.dtype, array.layout});
+  info.arrays.reserve(manifest.arrays.size());
+  for (ArraySpec& array : manifest.arrays)
+    info.arrays.push_back({std::move(array.name), array.dtype, std::move(array.layout)});
   return info;
 }
 

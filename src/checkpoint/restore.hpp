@@ -19,7 +19,7 @@ CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step);
 /// The manifest of a version, from the first tier that has it intact. Local. Throws Error(corrupt), Error(not_found).
 Manifest read_manifest(const Tiers& tiers, const Version& version);
 /// What a manifest says, for the caller.
-CheckpointInfo info_of(const Manifest& manifest);
+CheckpointInfo info_of(Manifest manifest);
 
 /// Versions with a manifest in either tier, as this rank sees them, the preferred ones last. Local.
 std::vector<Version> complete_versions(const Tiers& tiers);
