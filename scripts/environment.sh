@@ -218,11 +218,11 @@ set_up_docs() {
 # A client and a server of S3 for tests, in their own virtual environment, which sees the packages of build/env.
 set_up_s3() {
   local s3_env="$PENSTOCK_ROOT/build/s3-env"
-  "$s3_env/bin/python" -c 'import s3fs, moto.server' >/dev/null 2>&1 && return 0
-  say "s3fs and moto in build/s3-env"
+  "$s3_env/bin/python" -c 'import s3fs, moto.server, obstore' >/dev/null 2>&1 && return 0
+  say "s3fs, obstore and moto in build/s3-env"
   make_environment_beside "$s3_env"
-  "$s3_env/bin/python" -m pip install --quiet --disable-pip-version-check s3fs 'moto[server]' >&2 ||
-    die "pip could not install s3fs and moto[server]"
+  "$s3_env/bin/python" -m pip install --quiet --disable-pip-version-check s3fs obstore 'moto[server]' >&2 ||
+    die "pip could not install s3fs, obstore and moto[server]"
 }
 
 # What puts a wheel's libraries into it, in its own virtual environment.

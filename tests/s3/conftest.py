@@ -60,8 +60,21 @@ def options_of(url: str, **more: Any) -> dict[str, Any]:
     return {"key": KEY, "secret": SECRET, "endpoint_url": url, "client_kwargs": {"region_name": "default"}, **more}
 
 
-@pytest.fixture
-def options(proxy: FaultyProxy) -> dict[str, Any]:
-    """`storage_options`. The client's own repetitions are off, so that Penstock's are tested."""
+@pytest.fixture(params=["s3fs", "obstore"])
+def options(request: pytest.FixtureRequest, proxy: FaultyProxy) -> Iterator[dict[str, Any]]:
+    """`storage_options` of a client that fsspec uses. Its own repetitions are off, so that Penstock's are tested."""
     os.environ.pop("AWS_PROFILE", None)
-    return options_of(proxy.url, config_kwargs={"retries": {"max_attempts": 1, "mode": "standard"}})
+    import fsspec
+    import s3fs
+
+    if request.param == "obstore":
+        obstore_fsspec = pytest.importorskip("obstore.fsspec", reason="needs obstore")
+        obstore_fsspec.register("s3")
+        yield {
+            "config": {"access_key_id": KEY, "secret_access_key": SECRET, "endpoint": proxy.url, "region": "default"},
+            "client_options": {"allow_http": True},
+            "retry_config": {"max_retries": 0},
+        }
+        fsspec.register_implementation("s3", s3fs.S3FileSystem, clobber=True)
+        return
+    yield options_of(proxy.url, config_kwargs={"retries": {"max_attempts": 1, "mode": "standard"}})

@@ -397,13 +397,18 @@ def filesystem(url: str, storage_options: dict[str, Any] | None) -> Any:
         raise Error(f"{url} needs fsspec; pip install 'penstock[remote]'", "unsupported", cause=str(error)) from None
     try:
         options = dict(storage_options or {})
-        if url.startswith(_S3):
+        if url.startswith(_S3) and _is_s3fs(fsspec.get_filesystem_class(url.split(":", 1)[0])):
             options.setdefault("max_concurrency", 1)  # more makes s3fs ask for an object's size before it reads it
             # Its client has 10 connections otherwise, whatever is asked for at a time.
             options["config_kwargs"] = {"max_pool_connections": _MOST_REQUESTS, **options.get("config_kwargs", {})}
         return fsspec.core.url_to_fs(url, **options)[0]
     except (ImportError, ValueError) as error:
         raise Error(f"{url} cannot be read", "unsupported", cause=str(error)) from None
+
+
+def _is_s3fs(kind: type) -> bool:
+    """A program can register another client for S3 with fsspec."""
+    return kind.__module__.split(".")[0] == "s3fs"
 
 
 def opened(url: str, storage_options: dict[str, Any] | None) -> Any:
