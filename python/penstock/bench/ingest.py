@@ -33,7 +33,7 @@ with "decode" also decoded and scaled to 224 x 224 x 3 of uint8. All peers may d
 scikit-learn.
 
 Peers, if installed: Pillow and OpenCV in a pool of threads; PyTorch's DataLoader with Pillow, or with torchvision's decoder,
-and as many workers as threads; tf.data with so many threads, or tuning itself; Grain with Pillow in threads or in processes.
+and as many workers as threads; DALI on processors; tf.data with so many threads, or tuning itself; Grain with Pillow in threads or in processes.
 "bare" is Penstock's decoder in one loop per thread, without a pipeline. Each peer is a process without a launcher. The peers
 take turns, one pass over all files each, and are stopped in between; the first passes are discarded. "cold" drops the files from the page cache
 before every pass. "disk" is that of the directory, or an emulated one with the rates of the training I/O paper (root only), for

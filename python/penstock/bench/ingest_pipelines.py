@@ -166,6 +166,27 @@ def _pool(how: Setting, image: Callable[[str], Any]) -> Pass:
     return begin
 
 
+def _dali(how: Setting) -> Pass:
+    """On processors: no operator has a device."""
+    from nvidia.dali import fn, pipeline_def
+
+    def operators() -> Any:
+        data, labels = fn.readers.file(files=how.paths)
+        return (fn.resize(fn.decoders.image(data), size=(SIDE, SIDE)) if how.decode else data), labels
+
+    pipeline: Any = pipeline_def(operators, batch_size=how.batch, num_threads=how.threads, device_id=None)()
+    pipeline.build()
+
+    def begin() -> Iterator[int]:
+        left = len(how.paths)
+        while left > 0:
+            size = len(pipeline.run()[0])
+            left -= size
+            yield size + min(left, 0)  # batches go past the end of the list
+
+    return begin
+
+
 def _tfdata(how: Setting, auto: bool = False) -> Pass:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     import tensorflow as tf
@@ -225,6 +246,13 @@ def _grain_processes(how: Setting) -> Pass:
     return begin
 
 
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
+
+
 @dataclass(frozen=True)
 class Pipeline:
     begin: Callable[[Setting], Pass]
@@ -233,7 +261,7 @@ class Pipeline:
 
     def missing(self) -> str:
         """The first module that is not installed, or nothing."""
-        return next((module for module in self.modules if importlib.util.find_spec(module) is None), "")
+        return next((module for module in self.modules if not _is_installed(module)), "")
 
 
 PIPELINES = {
@@ -241,6 +269,7 @@ PIPELINES = {
     "opencv": Pipeline(_opencv, ("cv2",)),
     "dataloader": Pipeline(_dataloader, ("torch", "PIL")),
     "torchvision": Pipeline(_torchvision, ("torch", "torchvision")),
+    "dali": Pipeline(_dali, ("nvidia.dali",)),
     "tfdata": Pipeline(_tfdata, ("tensorflow",)),
     "tfdata-auto": Pipeline(_tfdata_auto, ("tensorflow",), any_threads=True),
     "grain": Pipeline(_grain, ("grain", "PIL")),
