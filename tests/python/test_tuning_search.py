@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from penstock.tuning import decide, ladder, measure, racing
+from penstock.tuning import decide, ladder, measure, noise, racing
 from penstock.tuning.candidates import ITSELF, SEGMENTS, Space, config_of
 from penstock.tuning.ladder import climb, expected, interpolated, merged, near_best
 from penstock.tuning.noise import Noise, noise_at, noise_of
@@ -173,6 +173,20 @@ def test_a_race_ends_soon_where_nothing_scatters() -> None:
 
     assert racing.race(draw, ["a:0", "b:0", "c:0"]) == pytest.approx({"a:0": 0.5, "b:0": 0.51, "c:0": 0.9})
     assert calls == [["a:0", "b:0", "c:0"], ["a:0", "b:0"]]
+
+
+def test_an_interval_holds_its_median_when_the_machine_slows_down() -> None:
+    slow_down = [{"a:0": 0.2, "b:0": 0.2, "c:0": 0.2}, {"a:0": 0.21, "b:0": 0.7, "c:0": 0.7}]
+    rounds = itertools.chain(slow_down, itertools.repeat(slow_down[-1]))
+
+    def draw(names: list[str]) -> list[float]:
+        times = next(rounds)
+        return [times[name] for name in names]
+
+    spreads: dict[str, noise.Spread] = {}
+    found = racing.race(draw, ["a:0", "b:0", "c:0"], spreads=spreads)
+    for name, (middle, low, high, _) in spreads.items():
+        assert middle == found[name] and low <= middle <= high
 
 
 def test_what_is_expected_of_a_longer_message() -> None:

@@ -64,10 +64,11 @@ def race(
         of_rounds = np.median(samples, axis=1, keepdims=True)
         relative = samples / of_rounds
         # The lower of two: a single slow measurement drops no candidate.
-        medians = np.sort(relative, axis=0)[(rounds - 1) // 2] * float(np.median(of_rounds))
+        even = relative * float(np.median(of_rounds))
+        medians = np.sort(even, axis=0)[(rounds - 1) // 2]
         found |= zip(alive, medians.tolist())
         spreads |= {
-            name: (found[name], *median_interval(of_it)[1:], rounds) for name, of_it in zip(alive, samples.T.tolist())
+            name: (found[name], *median_interval(of_it)[1:], rounds) for name, of_it in zip(alive, even.T.tolist())
         }
         leader = float(medians.min())
         margin = FIRST_MARGIN if rounds > 1 or leader >= SHORT_S else math.inf
