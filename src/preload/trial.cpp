@@ -83,8 +83,8 @@ bool Trial::open() noexcept {
   const double now = advantage_of_mpi(latest());
   if (now < 1 / kFarAhead) return true;
   if (judged_ >= 2) {
-    const auto [least, most] = std::minmax(now, advantage_of_mpi(window_[(judged_ - 2) % kRounds]));
-    if (least > kClear || most < 1 / kClear) return true;
+    const double before = advantage_of_mpi(window_[(judged_ - 2) % kRounds]);
+    if (std::min(now, before) > kClear || std::max(now, before) < 1 / kClear) return true;
   }
   return judged_ == kRounds;
 }
