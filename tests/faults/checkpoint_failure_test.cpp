@@ -413,6 +413,7 @@ TEST(Checkpoint, ASaveThatFailsWhileItIsCopiedLeavesTheNextOneWhole) {
     agree(rank.peers(), "both have saved", [] { return Done{}; });
     EXPECT_EQ(handle.level(), Level::copying);
     EXPECT_FALSE(handle.failed());
+    agree(rank.peers(), "both have looked", [] { return Done{}; });
     if (rank.rank() == 0) copies.release();
     EXPECT_THROW(handle.wait(Level::fast), Error);
     rank.save(2, Vector(rank, 2).arrays);
