@@ -158,9 +158,9 @@ void Saver::take_over(std::uint64_t seen_generation, const std::string& what) {
       agree(peers, what, [&] { return peers.rank() == 0 ? tiers_.slow->take_generation(seen_generation) : 0; })[0];
   const std::vector<Version> left =
       reclaim(peers, tiers_, generation_, [this](const std::string& text) { warn(text); });
-  std::vector<std::shared_ptr<Job>> resumed;
+  std::vector<std::shared_ptr<Job>> drains;
   for (const Version& version : left) {
-    const auto& job = resumed.emplace_back(std::make_shared<Job>());
+    const auto& job = drains.emplace_back(std::make_shared<Job>());
     job->step = version.step;
     job->assign({version, generation_});
     job->reach(CheckpointLevel::fast);
@@ -168,9 +168,9 @@ void Saver::take_over(std::uint64_t seen_generation, const std::string& what) {
   {
     // All of them before the first one begins: what nobody will drain is removed once a newer one is drained.
     const std::lock_guard lock(mutex_);
-    resumed_.insert(resumed_.end(), resumed.begin(), resumed.end());
+    resumed_.insert(resumed_.end(), drains.begin(), drains.end());
   }
-  for (const auto& job : resumed) drainer_.submit([this, job] { resume(*job); });
+  for (const auto& job : drains) drainer_.submit([this, job] { resume(*job); });
 }
 
 /// What dead jobs have left counts in `undrained_max`, too.
