@@ -16,6 +16,7 @@
 #include "eventually.hpp"
 #include "penstock/dataset.hpp"
 #include "penstock/error.hpp"
+#include "threads.hpp"
 #include "unit/dataset/images.hpp"
 
 namespace penstock {
@@ -438,7 +439,7 @@ TEST(Pipeline, AForkedChildGetsAnErrorAndEndsCleanly) {
   const Dataset dataset = numbers(40).cache().map([](Sample&) {}, 2).batch(4).prefetch(3);
   auto iterator = std::make_unique<DatasetIterator>(dataset.iterate());
   const auto held = iterator->next();
-  const pid_t child = fork();
+  const pid_t child = test::fork_beside_threads();
   if (child == 0) {
     int result = 1;
     try {

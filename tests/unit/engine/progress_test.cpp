@@ -112,7 +112,7 @@ TEST_P(ProgressThread, SleepsWhileNothingIsInFlight) {
     });
   for (std::thread& thread : threads) thread.join();
   ASSERT_EQ(count_of_workers(1), 1u) << "no progress thread";
-  EXPECT_TRUE(come_to_rest());
+  EXPECT_TRUE(test::come_to_rest(kWorkerName));
 }
 
 // A thread that waits drives its engine itself: to wake another one would take time from both.
@@ -137,7 +137,7 @@ TEST(Fork, TheChildIsToldAndDoesNotHang) {
     std::vector<std::uint32_t> out(4);
     const auto plan = allreduce_plan(0, 1, 16);
     engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 0)->wait();
-    const pid_t child = fork_beside_workers();
+    const pid_t child = test::fork_beside_threads();
     ASSERT_GE(child, 0);
     if (child == 0) {
       try {

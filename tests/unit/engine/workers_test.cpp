@@ -111,14 +111,14 @@ TEST(Workers, RunWhereTheyArePlaced) {
   alone.add(first);
   ASSERT_EQ(count_of_workers(2), 2u);
   std::multiset<std::string> found;
-  for (const WorkerThread& worker : workers()) found.insert(cpus_of_thread(worker.id).text());
+  for (const test::Thread& worker : workers()) found.insert(cpus_of_thread(worker.id).text());
   EXPECT_EQ(found, (std::multiset<std::string>{alone.text(), all.text()}));
 
   const auto larger = std::make_unique<Pair>(EngineOptions{.progress_threads = 3, .progress_cpus = {-1, -1, first}});
   placed.reset();
   ASSERT_EQ(count_of_workers(3), 3u);
   found.clear();
-  for (const WorkerThread& worker : workers()) found.insert(cpus_of_thread(worker.id).text());
+  for (const test::Thread& worker : workers()) found.insert(cpus_of_thread(worker.id).text());
   EXPECT_EQ(found, (std::multiset<std::string>{alone.text(), all.text(), all.text()})) << "placed anew";
 }
 
@@ -144,7 +144,7 @@ TEST(Workers, AreNotBoundToTheCpuOfTheThreadThatStartsThem) {
 TEST(Workers, LeaveSignalsToTheApplication) {
   const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 2});
   ASSERT_EQ(count_of_workers(2), 2u);
-  for (const WorkerThread& worker : workers()) {
+  for (const test::Thread& worker : workers()) {
     const std::uint64_t blocked = std::stoull(worker.blocked_signals, nullptr, 16);
     for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM})
       EXPECT_NE(blocked >> (signal - 1) & 1, 0u) << signal;
@@ -156,7 +156,7 @@ TEST(Workers, SleepWhileNothingIsInFlight) {
   const auto other = std::make_unique<Pair>(EngineOptions{.progress_threads = 1});
   engine->run_alone();
   ASSERT_EQ(count_of_workers(3), 3u);
-  EXPECT_TRUE(come_to_rest());
+  EXPECT_TRUE(test::come_to_rest(kWorkerName));
 }
 
 TEST(Workers, WakeForEveryOperation) {
@@ -171,7 +171,7 @@ TEST(Workers, WakeForEveryOperation) {
 
 TEST(Workers, SurviveAForkOfTheProcess) {
   const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
-  const pid_t child = fork_beside_workers();
+  const pid_t child = test::fork_beside_threads();
   ASSERT_GE(child, 0);
   if (child == 0) {
     std::vector<std::uint32_t> in(4, 1);
