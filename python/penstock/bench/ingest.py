@@ -29,11 +29,11 @@ from penstock.text_table import columns
 SUMMARY = """Batches of JPEG files, read and decoded by Penstock and by other input pipelines.
 
 Seeded images near 112 KB (500 x 375 pixels) and near 12 KB (300 x 200), are read in batches of 64, and
-with "decode" also decoded and scaled to 224 x 224 x 3 of uint8. All peers may decode at a reduced scale. They are like photographs, or crops of the real ones that come with scikit-image and
-scikit-learn.
+with "decode" also decoded and scaled to 224 x 224 x 3 of uint8. All peers may decode at a reduced scale. They are like
+photographs, or crops of the real ones that come with scikit-image and scikit-learn.
 
-Peers, if installed: Pillow and OpenCV in a pool of threads; PyTorch's DataLoader with Pillow, or with torchvision's decoder,
-and as many workers as threads; DALI on processors; tf.data with so many threads, or tuning itself; Grain with Pillow in threads or in processes.
+Peers, if installed: Pillow and OpenCV in a pool of threads; PyTorch's DataLoader with Pillow, or with torchvision's or TorchCodec's
+decoder, and as many workers as threads; DALI on processors; tf.data with so many threads, or tuning itself; Grain with Pillow in threads or in processes.
 "bare" is Penstock's decoder in one loop per thread, without a pipeline. Each peer is a process without a launcher. The peers
 take turns, one pass over all files each, and are stopped in between; the first passes are discarded. "cold" drops the files from the page cache
 before every pass. "disk" is that of the directory, or an emulated one with the rates of the training I/O paper (root only), for
