@@ -29,11 +29,11 @@ from penstock.text_table import columns
 SUMMARY = """Batches of JPEG files, read and decoded by Penstock and by other input pipelines.
 
 Seeded images near 112 KB (500 x 375 pixels) and near 12 KB (300 x 200), are read in batches of 64, and
-with "decode" also decoded and scaled to 224 x 224 x 3 of uint8. All peers may decode at a reduced scale. They are like photographs, or crops of the real ones that come with scikit-image and
-scikit-learn.
+with "decode" also decoded and scaled to 224 x 224 x 3 of uint8. All peers may decode at a reduced scale. They are like
+photographs, or crops of the real ones that come with scikit-image and scikit-learn.
 
-Peers, if installed: Pillow and OpenCV in a pool of threads; PyTorch's DataLoader with Pillow, or with torchvision's decoder,
-and as many workers as threads; DALI on processors; tf.data with so many threads, or tuning itself; Grain with Pillow in threads or in processes.
+Peers, if installed: Pillow and OpenCV in a pool of threads; PyTorch's DataLoader with Pillow, or with torchvision's or TorchCodec's
+decoder, and as many workers as threads; DALI on processors; tf.data with so many threads, or tuning itself; Grain with Pillow in threads or in processes.
 "bare" is Penstock's decoder in one loop per thread, without a pipeline. Each peer is a process without a launcher. The peers
 take turns, one pass over all files each, and are stopped in between; the first passes are discarded. "cold" drops the files from the page cache
 before every pass. "disk" is that of the directory, or an emulated one with the rates of the training I/O paper (root only), for
@@ -411,36 +411,37 @@ def plot(report: Report, path: str) -> None:
     count = len(panels) + len(watched)
     across = min(2, max(1, count))
     down = -(-count // across)
-    figure, axes = plt.subplots(down, across, figsize=(5 * across, 3.4 * down), squeeze=False)
+    figure, axes = plt.subplots(down, across, figsize=(5 * across, 3.4 * down), squeeze=False, layout="constrained")
+    colors = len(plt.rcParams["axes.prop_cycle"])
+    styles = {
+        peer: {"color": f"C{number}", "ls": "-" if number < colors else "--"}
+        for number, peer in enumerate(report.peers)
+    }
     for axis in axes.flat[count:]:
         axis.set_visible(False)
     for axis, ((disk, kilobytes, work, cache), rows) in zip(axes.flat, panels.items()):
         rows.sort(key=lambda row: row.setting["threads"])
-        for number, peer in enumerate(report.peers):
+        for peer, style in styles.items():
             known = [row for row in rows if peer in row.seconds]
             rates = [row.setting["images"] / row.seconds[peer] for row in known]
-            axis.plot(
-                [row.setting["threads"] for row in known],
-                rates,
-                marker="o",
-                ms=3,
-                color=f"C{number}",
-                label=peer.partition("/")[0],
-            )
+            threads = [row.setting["threads"] for row in known]
+            axis.plot(threads, rates, marker="o", ms=3, label=peer.partition("/")[0], **style)
         axis.set(
             title=f"{_on(disk)}{kilobytes} KB, {work}, {cache}", xlabel="threads", ylabel="images/s", ylim=(0, None)
         )
+        threads = sorted({row.setting["threads"] for row in rows})
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(threads, [str(number) for number in threads])
         axis.grid(alpha=0.3)
     for axis, ((disk, kilobytes, work, _), rows) in zip(axes.flat[len(panels) :], watched.items()):
         for peer, megabytes in _cold_activity(rows, report.peers).items():
             seconds = range(1, len(megabytes) + 1)
-            axis.plot(seconds, megabytes, marker=".", ms=4, color=f"C{report.peers.index(peer)}")
+            axis.plot(seconds, megabytes, marker=".", ms=4, **styles[peer])
         title = f"{_on(disk)}{kilobytes} KB, {work}: read in each second"
         axis.set(title=title, xlabel="s", ylabel="MB", ylim=(0, None))
         axis.grid(alpha=0.3)
-    axes.flat[0].legend(fontsize=8)
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     figure.suptitle(f"penstock bench ingest, {report.machine['cores']} cores")
-    figure.tight_layout()
     save(figure, path)
     plt.close(figure)
 

@@ -78,10 +78,20 @@ def pillow_image(path: str) -> Any:
 
 def torchvision_image(path: str) -> Any:
     import torchvision
-    from torchvision.transforms.v2.functional import resize
 
-    image = torchvision.io.decode_image(torchvision.io.read_file(path), mode=torchvision.io.ImageReadMode.RGB)
-    return resize(image, [SIDE, SIDE], antialias=True)
+    return _scaled(torchvision.io.decode_image(path, mode=torchvision.io.ImageReadMode.RGB))
+
+
+def torchcodec_image(path: str) -> Any:
+    from torchcodec.decoders import decode_jpeg
+
+    return _scaled(decode_jpeg(path))
+
+
+def _scaled(image: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.interpolate(image[None], (SIDE, SIDE), mode="bilinear", antialias=True)[0]
 
 
 class _Files:
@@ -128,6 +138,10 @@ def _dataloader(how: Setting, image: Callable[[str], Any] = pillow_image) -> Pas
 
 def _torchvision(how: Setting) -> Pass:
     return _dataloader(how, torchvision_image)
+
+
+def _torchcodec(how: Setting) -> Pass:
+    return _dataloader(how, torchcodec_image)
 
 
 def _opencv(how: Setting) -> Pass:
@@ -269,6 +283,7 @@ PIPELINES = {
     "opencv": Pipeline(_opencv, ("cv2",)),
     "dataloader": Pipeline(_dataloader, ("torch", "PIL")),
     "torchvision": Pipeline(_torchvision, ("torch", "torchvision")),
+    "torchcodec": Pipeline(_torchcodec, ("torch", "torchcodec")),
     "dali": Pipeline(_dali, ("nvidia.dali",)),
     "tfdata": Pipeline(_tfdata, ("tensorflow",)),
     "tfdata-auto": Pipeline(_tfdata_auto, ("tensorflow",), any_threads=True),
