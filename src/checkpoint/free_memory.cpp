@@ -1,22 +1,16 @@
 #include "checkpoint/free_memory.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <string_view>
 
+#include "base/control_groups.hpp"
+
 namespace penstock::checkpoint {
 
 namespace {
-
-std::string content_of_file(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 /// The number behind `name` at the beginning of a line.
 std::optional<std::uint64_t> number_after(const std::string& text, std::string_view name) {
@@ -57,28 +51,8 @@ std::uint64_t free_memory_bytes(const std::string& meminfo, const std::string& g
   constexpr GroupFiles kLegacy{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file "};
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   if (const auto kb = number_after(meminfo, "MemAvailable:")) least = *kb * kBytesPerKb;
-  std::istringstream lines(groups);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = ',' + line.substr(first + 1, second - first - 1) + ',';
-    const bool unified = controllers == ",,";
-    if (!unified && controllers.find(",memory,") == std::string::npos) continue;
-    // A container may see only the upper end of the path. A group is held to the limits of those above it, too.
-    for (std::string group = line.substr(second + 1);;) {
-      if (group == "/") group.clear();
-      if (unified) {
-        for (const char* place : {"", "/unified"}) {
-          if (const auto room = room_bytes(mount + place + group, kUnified)) least = std::min(least, *room);
-        }
-      } else if (const auto room = room_bytes(mount + "/memory" + group, kLegacy)) {
-        least = std::min(least, *room);
-      }
-      if (group.empty()) break;
-      group.erase(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
-    }
-  }
+  for (const ControlGroup& group : control_groups(groups, mount, "memory"))
+    if (const auto room = room_bytes(group.folder, group.unified ? kUnified : kLegacy)) least = std::min(least, *room);
   return least;
 }
 

@@ -340,6 +340,20 @@ void weigh_columns_of(std::index_sequence<Counts...>, const float* line, const s
   ((count == Counts + 1 ? weigh_columns<Counts + 1>(line, firsts, weights, to_count, count, put_pixel) : void()), ...);
 }
 
+/// Calls `write` with what puts one pixel after another into a row.
+template <class Out, class Write>
+void put_pixels(Out* to, const Resizer::Strides& strides, bool interleaved, const Resizer::Values& values,
+                Write write) {
+  const Pixel scale{values.scale[0], values.scale[1], values.scale[2], 0};
+  const Pixel offset{values.offset[0], values.offset[1], values.offset[2], 0};
+  if constexpr (std::is_same_v<Out, std::uint8_t>) {
+    if (interleaved) return write(InterleavedBytes{to});
+  } else if constexpr (std::is_same_v<Out, float>) {
+    if (interleaved) return write(InterleavedFloats{to, scale, offset});
+  }
+  write(Anywhere<Out>{to, strides.column, strides.channel, scale, offset});
+}
+
 }  // namespace
 
 bool Resizer::Axis::prepare(double new_first, double new_extent, int from_count, int to_count) {
@@ -411,8 +425,6 @@ void Resizer::run(const std::uint8_t* from, Size from_size, Box box, Out* to, Si
   const std::size_t line_elems = (columns_.taps.back().first + columns_.taps.back().count) * 3 - first_elem;
   line_.resize(line_elems + 1);  // the last load takes a fourth lane
   float* line = line_.data();
-  const Pixel scale{values.scale[0], values.scale[1], values.scale[2], 0};
-  const Pixel offset{values.offset[0], values.offset[1], values.offset[2], 0};
   const bool interleaved = strides == Strides::interleaved(to_size);
   to += strides.first;
   for (const Axis::Taps& row : rows_.taps) {
@@ -427,19 +439,7 @@ void Resizer::run(const std::uint8_t* from, Size from_size, Box box, Out* to, Si
       weigh_columns_of(std::make_index_sequence<kMostUnrolled>(), line, even_columns_.firsts.data(),
                        even_columns_.weights.data(), even_columns_.firsts.size(), even_columns_.count, put_pixel);
     };
-    if constexpr (std::is_same_v<Out, std::uint8_t>) {
-      if (interleaved)
-        write(InterleavedBytes{to});
-      else
-        write(Anywhere<Out>{to, strides.column, strides.channel, scale, offset});
-    } else if constexpr (std::is_same_v<Out, float>) {
-      if (interleaved)
-        write(InterleavedFloats{to, scale, offset});
-      else
-        write(Anywhere<Out>{to, strides.column, strides.channel, scale, offset});
-    } else {
-      write(Anywhere<Out>{to, strides.column, strides.channel, scale, offset});
-    }
+    put_pixels(to, strides, interleaved, values, write);
     to += strides.row;
   }
 }
@@ -454,8 +454,6 @@ void Resizer::run_integer(const std::uint8_t* from, std::size_t row_elems, Out* 
   if (integer_line_.size() < line_elems + kReadBeyond) integer_line_.resize(line_elems + kReadBeyond);
   sums_.resize((width + 1) / 2 * 8);
   const bool vector = !portable_ && has_vector_code();
-  const Pixel scale{values.scale[0], values.scale[1], values.scale[2], 0};
-  const Pixel offset{values.offset[0], values.offset[1], values.offset[2], 0};
   const bool interleaved = strides == Strides::interleaved(to_size);
   to += strides.first;
   for (const Axis::Taps& row : rows_.taps) {
@@ -465,26 +463,20 @@ void Resizer::run_integer(const std::uint8_t* from, std::size_t row_elems, Out* 
         integer_line_.data(), line_elems);
     sum_columns(vector, integer_line_.data(), even_columns_.firsts.data(), even_columns_.integer_pairs.data(), width,
                 (even_columns_.count + 1) / 2, sums_.data());
-    const auto write = [&](auto put_pixel) {
-      for (std::size_t i = 0; i < width; ++i) {
-        IntegerPixel sum;
-        std::memcpy(&sum, sums_.data() + 4 * i, sizeof sum);
-        const Pixel pixel = __builtin_convertvector(sum, Pixel) * (1.0F / (1 << kSumBits));
-        i + 1 < width ? put_pixel(pixel) : put_pixel.last(pixel);
-      }
-    };
     if constexpr (std::is_same_v<Out, std::uint8_t>) {
       if (interleaved)
         put_bytes(vector, sums_.data(), width, to);
       else
         put_bytes_anywhere(sums_.data(), width, to, strides);
-    } else if constexpr (std::is_same_v<Out, float>) {
-      if (interleaved)
-        write(InterleavedFloats{to, scale, offset});
-      else
-        write(Anywhere<Out>{to, strides.column, strides.channel, scale, offset});
     } else {
-      write(Anywhere<Out>{to, strides.column, strides.channel, scale, offset});
+      put_pixels(to, strides, interleaved, values, [&](auto put_pixel) {
+        for (std::size_t i = 0; i < width; ++i) {
+          IntegerPixel sum;
+          std::memcpy(&sum, sums_.data() + 4 * i, sizeof sum);
+          const Pixel pixel = __builtin_convertvector(sum, Pixel) * (1.0F / (1 << kSumBits));
+          i + 1 < width ? put_pixel(pixel) : put_pixel.last(pixel);
+        }
+      });
     }
     to += strides.row;
   }

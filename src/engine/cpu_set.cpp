@@ -10,7 +10,6 @@
 #include <bit>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/control_groups.hpp"
 #include "engine/pid_namespace.hpp"
 
 namespace penstock::engine {
@@ -48,14 +48,6 @@ CpuSet cpus_of_thread(pid_t thread) {
 
 std::string proc(pid_t process, const char* what) { return "/proc/" + std::to_string(process) + "/" + what; }
 
-/// Empty if the process has ended, even between open and read. Copying the whole stream buffer does not throw then,
-/// while iterators over it would.
-std::string content(const std::string& path) {
-  std::ostringstream content;
-  content << std::ifstream(path, std::ios::binary).rdbuf();
-  return std::move(content).str();
-}
-
 // Not by std::filesystem, whose iterators end the program when they find no memory.
 std::vector<pid_t> threads_of(pid_t process) {
   std::vector<pid_t> threads;
@@ -72,7 +64,7 @@ std::vector<pid_t> threads_of(pid_t process) {
 
 std::optional<pid_t> parent_of(pid_t process) {
   // The name in parentheses may contain any characters; state and parent follow the last parenthesis.
-  const std::string stat = content(proc(process, "stat"));
+  const std::string stat = content_of_file(proc(process, "stat"));
   const std::size_t end = stat.rfind(')');
   if (end == std::string::npos) return std::nullopt;
   std::istringstream rest(stat.substr(end + 1));
@@ -84,7 +76,7 @@ std::optional<pid_t> parent_of(pid_t process) {
 
 /// Whether the initial environment of the process has a rank from a launcher.
 bool started_as_rank(pid_t process) {
-  const std::string environment = '\0' + content(proc(process, "environ"));
+  const std::string environment = '\0' + content_of_file(proc(process, "environ"));
   for (const char* variable : {"PMI_RANK=", "PMIX_RANK=", "OMPI_COMM_WORLD_RANK="})
     if (environment.find('\0' + std::string(variable)) != std::string::npos) return true;
   return false;
@@ -161,7 +153,7 @@ CpuSet cpus_of_process(pid_t process) {
     const CpuSet more = cpus_of_thread(thread);
     if ((more & cpus) == more) continue;  // it adds nothing, so its owner does not matter
     if (thread == process ||
-        !content(proc(process, "task/") + std::to_string(thread) + "/comm").starts_with(kWorkerName))
+        !content_of_file(proc(process, "task/") + std::to_string(thread) + "/comm").starts_with(kWorkerName))
       cpus |= more;
   }
   return cpus;
@@ -196,7 +188,7 @@ CpuSet pinned_workers_of_process(pid_t process) {
     if (thread == process) continue;
     const CpuSet cpus = cpus_of_thread(thread);
     if (cpus.count() == 1 &&
-        content(proc(process, "task/") + std::to_string(thread) + "/comm") == std::string(kWorkerName) + '\n')
+        content_of_file(proc(process, "task/") + std::to_string(thread) + "/comm") == std::string(kWorkerName) + '\n')
       pinned |= cpus;
   }
   return pinned;
@@ -204,42 +196,20 @@ CpuSet pinned_workers_of_process(pid_t process) {
 
 double cpu_quota(const std::string& groups, const std::string& mount) {
   double least = 0;
-  const auto limit = [&least](double cpus) {
-    if (cpus > 0 && (least == 0 || cpus < least)) least = cpus;
-  };
-  std::istringstream lines(groups);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = ',' + line.substr(first + 1, second - first - 1) + ',';
-    const bool unified = controllers == ",,";
-    if (!unified && controllers.find(",cpu,") == std::string::npos) continue;
-    std::string group = line.substr(second + 1);
-    for (;;) {
-      double quota = 0;
-      double period = 0;
-      if (unified) {
-        // "max 100000" if there is no limit.
-        for (const char* place : {"", "/unified"}) {
-          std::istringstream text(content(mount + place + group + "/cpu.max"));
-          if (text >> quota >> period && period > 0) limit(quota / period);
-        }
-      } else {
-        for (const std::string& place : {std::string("/cpu"), '/' + line.substr(first + 1, second - first - 1)}) {
-          std::istringstream one(content(mount + place + group + "/cpu.cfs_quota_us"));
-          std::istringstream other(content(mount + place + group + "/cpu.cfs_period_us"));
-          if (one >> quota && other >> period && period > 0) limit(quota / period);
-        }
-      }
-      if (group.empty()) break;
-      group.erase(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
-    }
+  for (const ControlGroup& group : control_groups(groups, mount, "cpu")) {
+    // "max 100000" and -1 are no limit.
+    std::istringstream text(group.unified ? content_of_file(group.folder + "/cpu.max")
+                                          : content_of_file(group.folder + "/cpu.cfs_quota_us") + ' ' +
+                                                content_of_file(group.folder + "/cpu.cfs_period_us"));
+    double quota = 0;
+    double period = 0;
+    if (!(text >> quota >> period) || quota <= 0 || period <= 0) continue;
+    least = least == 0 ? quota / period : std::min(least, quota / period);
   }
   return least;
 }
 
-double cpu_quota() { return cpu_quota(content("/proc/self/cgroup"), "/sys/fs/cgroup"); }
+double cpu_quota() { return cpu_quota(content_of_file("/proc/self/cgroup"), "/sys/fs/cgroup"); }
 
 namespace {
 
@@ -262,7 +232,7 @@ CpuSet find_allowed_cpus(pid_t) {
 
 /// Slurm's daemon of a step: the parent of the tasks that srun starts. It belongs to root, and may run on all CPUs of
 /// the node even if the step has fewer.
-bool is_slurm_daemon(pid_t process) { return content(proc(process, "comm")) == "slurmstepd\n"; }
+bool is_slurm_daemon(pid_t process) { return content_of_file(proc(process, "comm")) == "slurmstepd\n"; }
 
 /// The CPUs of the step of Slurm that this process is a task of; empty if they cannot be told. Slurm tells their
 /// number. If the control group allows no more, as on nodes without other jobs and on those where Slurm confines each
@@ -325,7 +295,7 @@ std::vector<pid_t> ranks_started_by(pid_t launcher) {
   if (launcher == 0) return {};
   std::string children;
   for (const pid_t thread : threads_of(launcher))
-    children += content(proc(launcher, "task/") + std::to_string(thread) + "/children");
+    children += content_of_file(proc(launcher, "task/") + std::to_string(thread) + "/children");
   const std::lock_guard lock(mutex);
   if (children == known_children) return known_ranks;
   std::vector<pid_t> ranks;
