@@ -1,5 +1,6 @@
-// Stops saves, drains, removals, collections and repairs at each of their file system calls: the process is killed
-// before the call, or the call fails. PENSTOCK_TEST_ALL=1 (`./dev test --all`) takes every call, else some of them.
+// Stops saves, drains, restores, removals, collections and repairs at each of their file system calls: the process is
+// killed before the call, or the call fails. PENSTOCK_TEST_ALL=1 (`./dev test --all`) takes every call, else some of
+// them.
 //
 // Invariant: afterwards the newest checkpoint, or version, that was reported durable or a newer one is there, whole,
 // and a process that goes on finds nothing in its way. What is left over is garbage that a collection removes.
@@ -13,6 +14,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <random>
+#include <set>
 #include <vector>
 
 #include "faults/traced_process.hpp"
@@ -75,12 +78,17 @@ void expect_sound(const std::string& url) {
 
 // -- blobs ---------------------------------------------------------------------------------------------------------
 
-constexpr std::uint64_t kBlobBytes = 50'000;
+constexpr std::uint64_t kBlobBytes = 100'000;
+constexpr std::uint64_t kNoiseFrom = 64 << 10;
 constexpr const char* kBlob = "field";
 
-/// More than a record of a version holds itself, so there is a data object.
+/// More than a record of a version holds itself, so there is a data object, of two chunks: the first one compresses
+/// well, the second one not at all.
 std::vector<std::byte> contents_of(std::uint64_t value) {
-  return std::vector<std::byte>(kBlobBytes, static_cast<std::byte>(value));
+  std::vector<std::byte> data(kBlobBytes, static_cast<std::byte>(value));
+  std::mt19937 noise(static_cast<unsigned>(value));
+  for (std::uint64_t i = kNoiseFrom; i < kBlobBytes; ++i) data[i] = static_cast<std::byte>(noise());
+  return data;
 }
 
 void write_value(Blob& blob, std::uint64_t value) {
@@ -99,11 +107,14 @@ std::uint64_t stored_value(const Snapshot& snapshot) {
   return std::to_integer<std::uint64_t>(data[0]);
 }
 
-void prepare_blob(const std::string& root) {
-  Store store(url(root, "store"));
+/// `level`: see StoreOptions::compress_level.
+void prepare_blob_with(int level, const std::string& root) {
+  Store store(url(root, "store"), {.compress_level = level});
   Blob blob = store.create(kBlob, {.size_bytes = kBlobBytes});
   for (std::uint64_t value = 1; value <= 3; ++value) write_value(blob, value);
 }
+
+void prepare_blob(const std::string& root) { prepare_blob_with(0, root); }
 
 /// All numbers of versions that were ever told have their values, which are equal to the numbers here.
 void verify_blob(const std::string& root, const Told& told) {
@@ -125,9 +136,9 @@ void verify_blob(const std::string& root, const Told& told) {
   expect_sound(url(root, "store"));
 }
 
-void write_and_tell(const std::string& root, Told& told) {
+void write_and_tell_with(int level, const std::string& root, Told& told) {
   tolerating(told, [&] {
-    Store store(url(root, "store"), {.create = false});
+    Store store(url(root, "store"), {.create = false, .compress_level = level});
     Blob blob = store.open(kBlob);
     for (std::uint64_t value = 4; value <= 6; ++value) {
       if (tolerating(told, [&] { write_value(blob, value); })) told.version = value;
@@ -135,9 +146,11 @@ void write_and_tell(const std::string& root, Told& told) {
   });
 }
 
-void manage_blob(const std::string& root, Told& told) {
+void write_and_tell(const std::string& root, Told& told) { write_and_tell_with(0, root, told); }
+
+void manage_blob_with(int level, const std::string& root, Told& told) {
   tolerating(told, [&] {
-    Store store(url(root, "store"), {.create = false});
+    Store store(url(root, "store"), {.create = false, .compress_level = level});
     Blob blob = store.open(kBlob);
     tolerating(told, [&] { blob.tag("good", 3); });
     tolerating(told, [&] { store.clone(kBlob, 2, "copy"); });
@@ -147,14 +160,25 @@ void manage_blob(const std::string& root, Told& told) {
   });
 }
 
-/// Flips a bit of an object, which is the `number`th in its folder.
-void damage(const std::string& root, const std::string& folder, std::size_t number) {
-  std::vector<std::string> files;
+void manage_blob(const std::string& root, Told& told) { manage_blob_with(0, root, told); }
+
+/// The files in folders of that name, in the order of their own.
+std::vector<std::filesystem::path> files_in(const std::string& root, const std::string& folder,
+                                            const std::string& extension = "") {
+  std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
-    if (entry.is_regular_file() && entry.path().parent_path().filename() == folder) files.push_back(entry.path());
+    const bool fits = extension.empty() || entry.path().extension() == extension;
+    if (fits && entry.is_regular_file() && entry.path().parent_path().filename() == folder) {
+      files.push_back(entry.path());
+    }
   }
   std::sort(files.begin(), files.end());
-  std::fstream file(files.at(number), std::ios::in | std::ios::out | std::ios::binary);
+  return files;
+}
+
+/// Flips a bit.
+void damage(const std::filesystem::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekg(12);
   const char before = static_cast<char>(file.get());
   file.seekp(12);
@@ -163,7 +187,7 @@ void damage(const std::string& root, const std::string& folder, std::size_t numb
 
 void prepare_damaged(const std::string& root) {
   prepare_blob(root);
-  damage(root, "versions", 1);
+  damage(files_in(root, "versions").at(1));
 }
 
 void repair_blob(const std::string& root, Told& told) {
@@ -194,7 +218,7 @@ void write_with_deltas(const std::string& root, Told& told) {
 
 void prepare_damaged_with_deltas(const std::string& root) {
   prepare_blob_with_deltas(root);
-  damage(root, "versions", 1);
+  damage(files_in(root, "versions").at(1));
 }
 
 void verify_repaired_with_deltas(const std::string& root, const Told& told) {
@@ -207,18 +231,76 @@ void verify_repaired_with_deltas(const std::string& root, const Told& told) {
   verify_blob(root, told);
 }
 
+constexpr int kLevel = 3;
+
+void prepare_compressed(const std::string& root) {
+  prepare_blob_with(kLevel, root);
+  EXPECT_LT(std::filesystem::file_size(files_in(root, "data").at(0)), kNoiseFrom);
+}
+
+void write_compressed(const std::string& root, Told& told) { write_and_tell_with(kLevel, root, told); }
+
+void manage_compressed(const std::string& root, Told& told) { manage_blob_with(kLevel, root, told); }
+
+/// One object of each kind, or it is missing. What versions 1 and 2 wrote is lost.
+void prepare_widely_damaged(const std::string& root) {
+  prepare_blob_with(kLevel, root);
+  {
+    Store store(url(root, "store"), {.create = false});
+    Blob blob = store.open(kBlob);
+    blob.tag("bad", 2);
+    blob.tag("good", 3);
+    blob.compact(3);
+  }
+  damage(files_in(root, "tags").at(0));
+  damage(files_in(root, "index").at(0));
+  damage(files_in(root, "compact").at(0));
+  damage(files_in(root, "catalog").at(0));
+  damage(files_in(root, "data").at(0));
+  std::filesystem::remove(files_in(root, "versions").at(1));
+}
+
+constexpr RepairOptions kRepairAll{.apply = true, .drop_damaged_data = true};
+
+void repair_all(const std::string& root, Told& told) {
+  tolerating(told, [&] { Store(url(root, "store"), {.create = false}).repair(kRepairAll); });
+}
+
+void verify_widely_repaired(const std::string& root, const Told& told) {
+  Store store(url(root, "store"), {.create = false});
+  const RepairReport repaired = store.repair(kRepairAll);
+  EXPECT_TRUE(repaired.remaining.empty()) << repaired.remaining.front();
+  EXPECT_TRUE(store.repair({.drop_damaged_data = true}).actions.empty());
+  const Blob blob = store.open(kBlob);
+  for (const std::uint64_t version : {1, 2}) {
+    std::vector<std::byte> data(kBlobBytes, std::byte{1});
+    const ReadRegion region{0, data};
+    blob.read(std::span(&region, 1), version);
+    EXPECT_EQ(data, std::vector<std::byte>(kBlobBytes)) << version;
+  }
+  ASSERT_EQ(blob.tags().size(), 1U);
+  EXPECT_EQ(blob.tags()[0].name, "good");
+  EXPECT_EQ(stored_value(blob.snapshot(3)), 3U);
+  verify_blob(root, told);
+}
+
 // -- checkpoints ---------------------------------------------------------------------------------------------------
 
 struct Form {
   bool in_blob;  ///< the slow tier
   bool burst_buffer;
+  int compress_level = 0;
 };
 
 constexpr std::int64_t kElements = 5000;
 
-std::vector<std::byte> state_of(std::uint64_t step) {
+/// What a job that went back saves.
+constexpr const char* kAgain = "again";
+
+std::vector<std::byte> state_of(std::uint64_t step, const std::string& metadata) {
   std::vector<std::byte> data(kElements * 4);
-  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(step * 31 + i / 7);
+  const std::uint64_t first = step * 31 + (metadata == kAgain ? 100 : 0);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(first + i / 7);
   return data;
 }
 
@@ -229,23 +311,38 @@ CheckpointerOptions options_of(const std::string& root, const Form& form) {
   options.staging_buffers = 2;
   if (form.burst_buffer) options.burst_buffer = url(root, "fast");
   if (form.in_blob) options.run = "run";
+  options.compress_level = form.compress_level;
   return options;
 }
 
-CheckpointHandle save(Checkpointer& checkpoints, std::uint64_t step) {
-  static std::map<std::uint64_t, std::vector<std::byte>> states;
-  const std::vector<std::byte>& state = states.try_emplace(step, state_of(step)).first->second;
-  return checkpoints.save(step, {{"v", DType::float32, Layout::whole({kElements}), state}}, "metadata");
+CheckpointPlace place_of(const std::string& root, const Form& form) {
+  return {url(root, "slow"), form.burst_buffer ? url(root, "fast") : "", form.in_blob ? "run" : ""};
+}
+
+CheckpointHandle save(Checkpointer& checkpoints, std::uint64_t step, const std::string& metadata = "metadata") {
+  static std::map<std::pair<std::uint64_t, std::string>, std::vector<std::byte>> states;
+  const std::vector<std::byte>& state = states.try_emplace({step, metadata}, state_of(step, metadata)).first->second;
+  return checkpoints.save(step, {{"v", DType::float32, Layout::whole({kElements}), state}}, metadata);
 }
 
 void expect_whole(const Restored& restored) {
   ASSERT_EQ(restored.arrays.size(), 1U);
-  EXPECT_TRUE(std::ranges::equal(restored.arrays[0].local, state_of(restored.step))) << "step " << restored.step;
+  EXPECT_TRUE(std::ranges::equal(restored.arrays[0].local, state_of(restored.step, restored.metadata)))
+      << "step " << restored.step;
 }
 
 void prepare_checkpoints(const std::string& root, const Form& form) {
   Checkpointer checkpoints(url(root, "slow"), options_of(root, form));
   for (const std::uint64_t step : {1, 2}) save(checkpoints, step).wait(CheckpointLevel::drained);
+  checkpoints.finish();
+}
+
+/// Steps 1 to 3, all of which stay.
+void prepare_three(const std::string& root, const Form& form) {
+  CheckpointerOptions options = options_of(root, form);
+  options.keep = 0;
+  Checkpointer checkpoints(url(root, "slow"), options);
+  for (const std::uint64_t step : {1, 2, 3}) save(checkpoints, step).wait(CheckpointLevel::drained);
   checkpoints.finish();
 }
 
@@ -274,9 +371,7 @@ void save_checkpoints(const std::string& root, const Form& form, Told& told) {
 }
 
 void remove_checkpoints(const std::string& root, const Form& form, Told& told) {
-  tolerating(told, [&] {
-    remove_checkpoint({url(root, "slow"), form.burst_buffer ? url(root, "fast") : "", form.in_blob ? "run" : ""}, 2);
-  });
+  tolerating(told, [&] { remove_checkpoint(place_of(root, form), 2); });
 }
 
 /// `least`: the step that must be there in the slow tier, and in any tier.
@@ -293,8 +388,7 @@ void verify_checkpoints_of(const std::string& root, const Form& form, std::uint6
     EXPECT_TRUE(restored->warnings.empty()) << restored->warnings.front();
     expect_whole(*restored);
   }
-  const CheckpointPlace place{url(root, "slow"), form.burst_buffer ? url(root, "fast") : "", form.in_blob ? "run" : ""};
-  for (const CheckpointVerified& verified : verify_checkpoints(place)) {
+  for (const CheckpointVerified& verified : verify_checkpoints(place_of(root, form))) {
     EXPECT_TRUE(verified.problems.empty()) << verified.tier << ": " << verified.problems.front();
   }
   // The next job finds nothing in its way, and leaves nothing of the dead one.
@@ -324,6 +418,132 @@ Scenario removing(const char* name, const Form& form) {
   return {name, [form](const std::string& root) { prepare_checkpoints(root, form); },
           [form](const std::string& root, Told& told) { remove_checkpoints(root, form, told); },
           [form](const std::string& root, const Told&) { verify_checkpoints_of(root, form, 0, 0); }};
+}
+
+/// The steps of a list, of which each must come back as itself.
+std::set<std::uint64_t> whole_steps(const std::string& root, const Form& form) {
+  std::set<std::uint64_t> steps;
+  Checkpointer checkpoints(url(root, "slow"), options_of(root, form));
+  for (const CheckpointEntry& entry : list_checkpoints(place_of(root, form))) {
+    EXPECT_EQ(entry.damage, "") << "step " << entry.step;
+    RestoreOptions options;
+    options.step = entry.step;
+    const Restored restored = checkpoints.restore(options);
+    EXPECT_EQ(restored.step, entry.step);
+    expect_whole(restored);
+    steps.insert(entry.step);
+  }
+  return steps;
+}
+
+/// Of three, the one in the middle, and then the newest one; `version` is the last that is said to be removed.
+void remove_two(const std::string& root, const Form& form, Told& told) {
+  for (const std::uint64_t step : {2, 3}) {
+    if (tolerating(told, [&] { remove_checkpoint(place_of(root, form), step); })) told.version = step;
+  }
+}
+
+void verify_two_removed(const std::string& root, const Form& form, const Told& told) {
+  Form slow_only = form;
+  slow_only.burst_buffer = false;
+  for (const Form& tiers : {slow_only, form}) {
+    const std::set<std::uint64_t> left = whole_steps(root, tiers);
+    EXPECT_TRUE(left.contains(1));
+    EXPECT_FALSE(left.contains(2) && told.version >= 2 && told.errors == 0);
+    EXPECT_FALSE(left.contains(3) && told.version >= 3);
+  }
+  // Whoever removes them again ends it.
+  for (const std::uint64_t step : {2, 3}) {
+    try {
+      remove_checkpoint(place_of(root, form), step);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::not_found) << error.what();
+    }
+  }
+  for (const Form& tiers : {slow_only, form}) EXPECT_EQ(whole_steps(root, tiers), std::set<std::uint64_t>{1});
+  verify_checkpoints_of(root, form, 1, 1);
+}
+
+Scenario removing_two(const char* name, const Form& form) {
+  return {name, [form](const std::string& root) { prepare_three(root, form); },
+          [form](const std::string& root, Told& told) { remove_two(root, form, told); },
+          [form](const std::string& root, const Told& told) { verify_two_removed(root, form, told); }};
+}
+
+/// From step 3 to step 1. The new line ends the old one when it has drained step 3.
+void go_back(const std::string& root, const Form& form, Told& told) {
+  tolerating(told, [&] {
+    Checkpointer checkpoints(url(root, "slow"), options_of(root, form));
+    RestoreOptions options;
+    options.step = 1;
+    if (checkpoints.restore(options).step != 1) throw std::logic_error("restore() gave another step");
+    for (const std::uint64_t step : {2, 3}) {
+      save(checkpoints, step, kAgain).wait(CheckpointLevel::drained);
+      told.drained = step;
+    }
+    checkpoints.finish();
+  });
+}
+
+void verify_gone_back(const std::string& root, const Form& form, const Told& told) {
+  {
+    Checkpointer checkpoints(url(root, "slow"), options_of(root, form));
+    const Restored restored = checkpoints.restore();
+    EXPECT_TRUE(restored.warnings.empty()) << restored.warnings.front();
+    expect_whole(restored);
+    if (told.drained > 0) {
+      EXPECT_EQ(restored.metadata, kAgain);
+      EXPECT_GE(restored.step, told.drained);
+    } else {
+      EXPECT_TRUE(restored.metadata == kAgain || restored.step == 3) << restored.step;
+    }
+  }
+  verify_checkpoints_of(root, form, 2, 2);
+}
+
+Scenario going_back(const char* name, const Form& form) {
+  return {name, [form](const std::string& root) { prepare_three(root, form); },
+          [form](const std::string& root, Told& told) { go_back(root, form, told); },
+          [form](const std::string& root, const Told& told) { verify_gone_back(root, form, told); }};
+}
+
+/// The record and the index of step 2 are damaged.
+void prepare_damaged_run(const std::string& root, const Form& form) {
+  prepare_three(root, form);
+  std::uint64_t version = 0;
+  for (const Tag& tag : Store(url(root, "slow"), {.create = false}).open("run").tags()) {
+    if (tag.name.starts_with("step-2.")) version = tag.version;
+  }
+  for (const char* const folder : {"versions", "index"}) {
+    for (const std::filesystem::path& path : files_in(root, folder)) {
+      if (std::stoull(path.filename()) == version) damage(path);
+    }
+  }
+}
+
+void repair_run(const std::string& root, Told& told) {
+  tolerating(told, [&] { Store(url(root, "slow"), {.create = false}).repair({.apply = true}); });
+}
+
+void verify_repaired_run(const std::string& root, const Form& form) {
+  {
+    Store store(url(root, "slow"), {.create = false});
+    const RepairReport repaired = store.repair({.apply = true});
+    EXPECT_TRUE(repaired.remaining.empty()) << repaired.remaining.front();
+    EXPECT_TRUE(store.repair({}).actions.empty());
+  }
+  // What step 2 wrote is lost, and its tag is not taken for another checkpoint. Step 3 wrote all chunks anew.
+  for (const CheckpointEntry& entry : list_checkpoints(place_of(root, form))) {
+    EXPECT_EQ(entry.damage.empty(), entry.step != 2) << entry.step << ": " << entry.damage;
+  }
+  remove_checkpoint(place_of(root, form), 2);
+  EXPECT_EQ(whole_steps(root, form), (std::set<std::uint64_t>{1, 3}));
+  verify_checkpoints_of(root, form, 3, 3);
+}
+
+Scenario repairing(const char* name, const Form& form) {
+  return {name, [form](const std::string& root) { prepare_damaged_run(root, form); }, repair_run,
+          [form](const std::string& root, const Told&) { verify_repaired_run(root, form); }};
 }
 
 /// Steps 3 and 4 of a job that died are in the burst buffer alone.
@@ -394,7 +614,8 @@ Scenario restoring(const char* name, const Form& form) {
             tolerating(told, [&] {
               Checkpointer checkpoints(url(root, "slow"), options_of(root, form));
               const Restored restored = checkpoints.restore();
-              if (!std::ranges::equal(restored.arrays.at(0).local, state_of(restored.step))) {
+              const std::vector<std::byte> saved = state_of(restored.step, restored.metadata);
+              if (!std::ranges::equal(restored.arrays.at(0).local, saved)) {
                 throw std::logic_error("restore() gave wrong data");
               }
             });
@@ -471,6 +692,8 @@ TEST_P(EveryCall, ReadOnlyFromThere) { for_every_call({.what = Injection::What::
 /// For what changes nothing.
 class EveryRead : public EveryCall {};
 
+TEST_P(EveryRead, Killed) { for_every_call({.what = Injection::What::kill, .reads = true}); }
+
 TEST_P(EveryRead, FailsOnce) { for_every_call({.what = Injection::What::fail_once, .error = EIO, .reads = true}); }
 
 const auto name_of_scenario = [](const auto& tested) { return std::string(tested.param.name); };
@@ -485,7 +708,15 @@ INSTANTIATE_TEST_SUITE_P(
                     saving("SaveInFolder", {false, false}), saving("SaveAndDrainInFolders", {false, true}),
                     saving("SaveInBlob", {true, false}), saving("SaveAndDrainInBlob", {true, true}),
                     resuming("ResumeDrainsInFolders", {false, true}), resuming("ResumeDrainsInBlob", {true, true}),
-                    removing("RemoveFromFolders", {false, true}), removing("RemoveFromBlob", {true, true})),
+                    removing("RemoveFromFolders", {false, true}), removing("RemoveFromBlob", {true, true}),
+                    removing_two("RemoveTwoFromFolders", {false, true}),
+                    removing_two("RemoveTwoFromBlob", {true, true}), going_back("GoBackInFolders", {false, true}),
+                    going_back("GoBackInBlob", {true, true}), repairing("RepairRun", {true, false}),
+                    Scenario{"WriteCompressed", prepare_compressed, write_compressed, verify_blob},
+                    Scenario{"ManageCompressed", prepare_compressed, manage_compressed, verify_blob},
+                    saving("SaveInBlobCompressed", {true, false, kLevel}),
+                    saving("SaveAndDrainInBlobCompressed", {true, true, kLevel}),
+                    Scenario{"RepairAll", prepare_widely_damaged, repair_all, verify_widely_repaired}),
     name_of_scenario);
 
 INSTANTIATE_TEST_SUITE_P(Faults, EveryRead,

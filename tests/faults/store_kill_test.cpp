@@ -64,11 +64,11 @@ int bytes_value_of(const Snapshot& snapshot) {
 /// The work of a child process until its parent kills it.
 class Child {
  public:
-  Child(const std::string& url, int answers, unsigned seed)
+  Child(const std::string& url, int answers, unsigned seed, bool compressed)
       : random_(seed),
         seed_(seed),
         answers_(answers),
-        store_(url, {.durable = random_() % 2 == 0}),
+        store_(url, {.durable = random_() % 2 == 0, .compress_level = compressed && random_() % 2 == 0 ? 3 : 0}),
         blob_(store_.open("field")) {}
 
   void live(Role role) {
@@ -158,16 +158,17 @@ class Child {
   int count_ = 0;
 };
 
-[[noreturn]] void live_in_child(const std::string& url, int answers, unsigned seed) {
+[[noreturn]] void live_in_child(const std::string& url, int answers, unsigned seed, bool compressed) {
   try {
-    Child(url, answers, seed).live(static_cast<Role>(seed % 4));
+    Child(url, answers, seed, compressed).live(static_cast<Role>(seed % 4));
   } catch (const Error& error) {
     std::fprintf(stderr, "role %u: %s\n", seed % 4, error.what());
   }
   _exit(1);
 }
 
-void expect_that_the_dead_take_nothing() {
+/// `compressed`: half of the processes write compressed data.
+void expect_that_the_dead_take_nothing(bool compressed = false) {
   const TemporaryDirectory directory;
   const std::string url = directory.url();
   Store store(url, {.durable = false});
@@ -184,7 +185,7 @@ void expect_that_the_dead_take_nothing() {
       ASSERT_EQ(pipe(answers[i]), 0);
       children[i] = fork();
       ASSERT_GE(children[i], 0);
-      if (children[i] == 0) live_in_child(url, answers[i][1], round * kChildren + i);
+      if (children[i] == 0) live_in_child(url, answers[i][1], round * kChildren + i, compressed);
       ::close(answers[i][1]);
     }
     for (unsigned i = 0; i < kChildren; ++i) {
@@ -259,6 +260,8 @@ TEST(StoreKill, NorWithManyDeltas) {
   const store::FrequentDeltas often(2);
   expect_that_the_dead_take_nothing();
 }
+
+TEST(StoreKill, NorDoThoseWhoCompress) { expect_that_the_dead_take_nothing(true); }
 
 }  // namespace
 }  // namespace penstock

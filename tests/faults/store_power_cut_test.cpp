@@ -24,25 +24,35 @@
 namespace penstock::store {
 namespace {
 
-/// Writes and collects until the power is cut at a random call, many times over the same store. If `mixed`, some
-/// changes are made without durability; then each restart repairs the store first.
+struct Ways {
+  bool mixed = false;        ///< some changes are made without durability; then each restart repairs the store first
+  bool cuts_repair = false;  ///< with `mixed`: the power is also cut during the repair, which then begins anew
+  bool compresses = false;   ///< each life writes with or without compression, by chance
+};
+
+/// Writes and collects until the power is cut at a random call, many times over the same store.
 class Machine {
  public:
-  explicit Machine(unsigned seed, bool mixed = false) : random_(seed), mixed_(mixed) {}
+  explicit Machine(unsigned seed, const Ways& ways = {}) : random_(seed), ways_(ways) {}
 
   void live_and_die() {
     files_.cut_at(20 + random_() % 900);
     try {
       const auto safe = open_directory("/data/store", "file:///data/store", {}, files_);
       const auto quick =
-          mixed_ ? open_directory("/data/store", "file:///data/store", {.durable = false}, files_) : safe;
+          ways_.mixed ? open_directory("/data/store", "file:///data/store", {.durable = false}, files_) : safe;
       if (!BlobState::find(safe, "field")) {
         BlobState::create(random_() % 2 == 0 ? safe : quick, "field", {.size_bytes = kSize});
       }
-      Blob safe_blob(BlobState::open(safe, "field"));
-      Blob quick_blob(BlobState::open(quick, "field"));
+      const auto open = [&](const std::shared_ptr<Backend>& backend) {
+        const auto state = BlobState::open(backend, "field");
+        if (ways_.compresses) state->compress(random_() % 2 == 0 ? 3 : 0);
+        return Blob(state);
+      };
+      Blob safe_blob = open(safe);
+      Blob quick_blob = open(quick);
       for (;;) {
-        const bool waits = !mixed_ || random_() % 2 == 0;
+        const bool waits = !ways_.mixed || random_() % 2 == 0;
         // Freeing is always durable, as in Store::gc and Store::remove.
         const auto backend = durable_backend(waits ? safe : quick);
         Blob& blob = waits ? safe_blob : quick_blob;
@@ -95,10 +105,22 @@ class Machine {
     }
     files_.restart(random_);
     unsynced_.clear();
-    if (mixed_) repair();
+    if (!ways_.mixed) return;
+    if (ways_.cuts_repair) {
+      files_.cut_at(random_() % 400);
+      try {
+        repair();
+      } catch (const Error& error) {
+        EXPECT_TRUE(files_.is_off()) << "an error although the power is on: " << error.what();
+        ++cut_repairs_;
+      }
+      files_.restart(random_);
+    }
+    repair();
   }
 
   std::size_t repairs() const { return repairs_; }
+  std::size_t cut_repairs() const { return cut_repairs_; }
 
   void verify() {
     const auto backend = open_directory("/data/store", "file:///data/store", {}, files_);
@@ -114,6 +136,11 @@ class Machine {
     const std::uint64_t newest = blob.latest();
     const std::uint64_t last = acknowledged_.empty() ? 0 : acknowledged_.rbegin()->first;
     ASSERT_GE(newest, last) << "acknowledged, but lost";
+    if (ways_.compresses) {
+      for (const std::string& key : backend->list(state->key("data"))) {
+        compressed_objects_ += backend->size_bytes(key) < 6'000 ? 1 : 0;  // two regions of 6,000 bytes
+      }
+    }
     std::set<std::uint64_t> readable = tagged_;
     for (std::uint64_t version = state->marks().keep_from; version <= newest; ++version) readable.insert(version);
     for (const std::uint64_t version : readable) {
@@ -152,6 +179,7 @@ class Machine {
   std::size_t cloned() const { return clones_.size() + removed_.size(); }
   std::size_t removed() const { return removed_.size(); }
   std::size_t deltas_read() const { return deltas_read_; }
+  std::size_t compressed_objects() const { return compressed_objects_; }
 
  private:
   static constexpr std::uint64_t kSize = 40'000;
@@ -216,9 +244,11 @@ class Machine {
   }
 
   std::mt19937 random_;
-  const bool mixed_;
+  const Ways ways_;
   std::size_t repairs_ = 0;
+  std::size_t cut_repairs_ = 0;
   std::size_t deltas_read_ = 0;
+  std::size_t compressed_objects_ = 0;
   VolatileFiles files_;
   std::map<std::string, Attempt> clones_;
   std::set<std::string> removed_;
@@ -257,7 +287,7 @@ TEST(StorePowerCut, WhatOthersDidNotSyncTakesNothingAwayThatWasAcknowledged) {
   std::size_t acknowledged = 0;
   std::size_t repairs = 0;
   for (unsigned seed = 1000; seed < 1150; ++seed) {
-    Machine machine(seed, true);
+    Machine machine(seed, {.mixed = true});
     for (int life = 0; life < 6; ++life) {
       machine.live_and_die();
       machine.verify();
@@ -276,7 +306,7 @@ TEST(StorePowerCut, DeltasChangeNothingOfThat) {
   std::size_t deltas_read = 0;
   for (unsigned seed = 2000; seed < 2120; ++seed) {
     const FrequentDeltas often(1 + seed % 3);
-    Machine machine(seed, seed % 2 == 0);
+    Machine machine(seed, {.mixed = seed % 2 == 0});
     for (int life = 0; life < 6; ++life) {
       machine.live_and_die();
       machine.verify();
@@ -289,6 +319,44 @@ TEST(StorePowerCut, DeltasChangeNothingOfThat) {
   EXPECT_GT(acknowledged, 1000u);
   EXPECT_GT(repairs, 50u);
   EXPECT_GT(deltas_read, 100u) << "no version was read by a delta, so the test proves nothing";
+}
+
+TEST(StorePowerCut, NorDoesCompression) {
+  std::size_t acknowledged = 0;
+  std::size_t compressed_objects = 0;
+  for (unsigned seed = 3000; seed < 3120; ++seed) {
+    Machine machine(seed, {.mixed = seed % 2 == 0, .cuts_repair = seed % 4 == 0, .compresses = true});
+    for (int life = 0; life < 6; ++life) {
+      machine.live_and_die();
+      machine.verify();
+      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " life " << life;
+    }
+    acknowledged += machine.acknowledged();
+    compressed_objects += machine.compressed_objects();
+  }
+  EXPECT_GT(acknowledged, 1000u);
+  EXPECT_GT(compressed_objects, 500u);
+}
+
+TEST(StorePowerCut, ARepairThatIsCutTakesNothingAway) {
+  std::size_t acknowledged = 0;
+  std::size_t repairs = 0;
+  std::size_t cut_repairs = 0;
+  for (unsigned seed = 4000; seed < 4120; ++seed) {
+    const FrequentDeltas often(seed % 2 == 0 ? 2 : 1000);
+    Machine machine(seed, {.mixed = true, .cuts_repair = true});
+    for (int life = 0; life < 6; ++life) {
+      machine.live_and_die();
+      machine.verify();
+      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " life " << life;
+    }
+    acknowledged += machine.acknowledged();
+    repairs += machine.repairs();
+    cut_repairs += machine.cut_repairs();
+  }
+  EXPECT_GT(acknowledged, 1000u);
+  EXPECT_GT(repairs, 50u);
+  EXPECT_GT(cut_repairs, 100u);
 }
 
 TEST(StorePowerCut, AnObjectThatIsMadeWhileItIsPutIsThereAsAWholeOrNotAtAll) {

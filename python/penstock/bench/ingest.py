@@ -411,36 +411,37 @@ def plot(report: Report, path: str) -> None:
     count = len(panels) + len(watched)
     across = min(2, max(1, count))
     down = -(-count // across)
-    figure, axes = plt.subplots(down, across, figsize=(5 * across, 3.4 * down), squeeze=False)
+    figure, axes = plt.subplots(down, across, figsize=(5 * across, 3.4 * down), squeeze=False, layout="constrained")
+    colors = len(plt.rcParams["axes.prop_cycle"])
+    styles = {
+        peer: {"color": f"C{number}", "ls": "-" if number < colors else "--"}
+        for number, peer in enumerate(report.peers)
+    }
     for axis in axes.flat[count:]:
         axis.set_visible(False)
     for axis, ((disk, kilobytes, work, cache), rows) in zip(axes.flat, panels.items()):
         rows.sort(key=lambda row: row.setting["threads"])
-        for number, peer in enumerate(report.peers):
+        for peer, style in styles.items():
             known = [row for row in rows if peer in row.seconds]
             rates = [row.setting["images"] / row.seconds[peer] for row in known]
-            axis.plot(
-                [row.setting["threads"] for row in known],
-                rates,
-                marker="o",
-                ms=3,
-                color=f"C{number}",
-                label=peer.partition("/")[0],
-            )
+            threads = [row.setting["threads"] for row in known]
+            axis.plot(threads, rates, marker="o", ms=3, label=peer.partition("/")[0], **style)
         axis.set(
             title=f"{_on(disk)}{kilobytes} KB, {work}, {cache}", xlabel="threads", ylabel="images/s", ylim=(0, None)
         )
+        threads = sorted({row.setting["threads"] for row in rows})
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(threads, [str(number) for number in threads])
         axis.grid(alpha=0.3)
     for axis, ((disk, kilobytes, work, _), rows) in zip(axes.flat[len(panels) :], watched.items()):
         for peer, megabytes in _cold_activity(rows, report.peers).items():
             seconds = range(1, len(megabytes) + 1)
-            axis.plot(seconds, megabytes, marker=".", ms=4, color=f"C{report.peers.index(peer)}")
+            axis.plot(seconds, megabytes, marker=".", ms=4, **styles[peer])
         title = f"{_on(disk)}{kilobytes} KB, {work}: read in each second"
         axis.set(title=title, xlabel="s", ylabel="MB", ylim=(0, None))
         axis.grid(alpha=0.3)
-    axes.flat[0].legend(fontsize=8)
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     figure.suptitle(f"penstock bench ingest, {report.machine['cores']} cores")
-    figure.tight_layout()
     save(figure, path)
     plt.close(figure)
 

@@ -365,7 +365,7 @@ def plot(report: Report, path: str) -> None:
         panels.setdefault(label, []).append(row)
     columns = min(3, max(1, len(panels)))
     lines = -(-len(panels) // columns)
-    figure, axes = plt.subplots(lines, columns, figsize=(5 * columns, 3.6 * lines), squeeze=False)
+    figure, axes = plt.subplots(lines, columns, figsize=(5 * columns, 3.6 * lines), squeeze=False, layout="constrained")
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     for axis, (label, rows) in zip(axes.flat, panels.items()):
@@ -381,6 +381,5 @@ def plot(report: Report, path: str) -> None:
         axis.grid(alpha=0.3)
     axes.flat[0].legend(fontsize=8)
     figure.suptitle(f"penstock bench {report.benchmark}, {report.machine['cores']} cores")
-    figure.tight_layout()
     save(figure, path)
     plt.close(figure)
