@@ -50,10 +50,13 @@ struct Left {
     run_ranks(world, [&](Rank& rank) {
       for (const std::uint64_t step : drained)
         rank.save(step, Vector(rank, step, kLeftElements).arrays).wait(Level::drained);
+      rank.saver().finish();
       agree(rank.peers(), "failing", [&] {
-        faults->on_change = [](const std::string&, const store::Backend&, const std::string&, Faults::When) {
-          throw Error(ErrorCode::io, "the slow tier is away");
-        };
+        if (rank.rank() == 0) {
+          faults->on_change = [](const std::string&, const store::Backend&, const std::string&, Faults::When) {
+            throw Error(ErrorCode::io, "the slow tier is away");
+          };
+        }
         return Done{};
       });
       for (const std::uint64_t step : undrained) {
