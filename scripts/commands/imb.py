@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# [--ranks N,…] [--mpi mpich] [--bytes N,…] [--rounds N] [--json FILE] : the Intel MPI Benchmarks natively and under `penstock run`
+# [--ranks N,…] [--mpi mpich] [--bytes N,…] [--rounds N] [--no-barriers] [--json FILE] : the Intel MPI Benchmarks natively and under `penstock run`
 """Runs the unmodified collectives of the Intel MPI Benchmarks natively and under `penstock run`, in turns, and prints for each
 benchmark, number of ranks and message the ratio of the times: above 1 the preload library is faster. A time is the median over the
 rounds of the slowest rank's. The programs come from the wheel of Intel MPI, under the Intel Simplified Software License.
@@ -52,6 +52,8 @@ def measured(
     lengths = ROOT / "build/imb/lengths"
     lengths.write_text(options.bytes.replace(",", "\n") + "\n")
     arguments = [str(program), benchmark, "-npmin", str(ranks), "-msglen", str(lengths), "-time", str(options.seconds)]
+    if options.no_barriers:
+        arguments += ["-sync", "0"]
     modes = {"native": [*launch, *arguments], "preload": [*launch, "penstock", "run", "--quiet", *arguments]}
     times: dict[str, list[dict[Point, float]]] = {mode: [] for mode in modes}
     for turn in range(options.rounds):
@@ -82,6 +84,11 @@ def main() -> int:
     parser.add_argument("--only", default="", help="benchmarks, separated by commas (default: all collectives)")
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument("--seconds", type=float, default=0.3, help="most for each message (default: 0.3)")
+    parser.add_argument(
+        "--no-barriers",
+        action="store_true",
+        help="no barrier before each call: one that is served by Penstock moves waiting into the call that follows",
+    )
     parser.add_argument("--json", metavar="FILE", help="also write all points")
     options = parser.parse_args()
     try:

@@ -160,11 +160,17 @@ class FolderTier final : public Tier {
       const std::lock_guard lock(mutex_);
       if (const auto found = resumed_.find(version); found != resumed_.end()) attempts = found->second;
     }
+    // A job that was stopped just before it creates the manifest must not complete what is removed here.
+    const auto abandon = [this](const Attempt& attempt, const Holding& holding) {
+      if (!holding.manifest && !holding.abandoned) backend_->put_if_absent(abandoned_key(attempt), {});
+    };
+    if (!attempts.empty()) abandon(version, attempts[version.generation]);
     backend_->remove(manifest_key(version));
     // Few: this process removes their data, too.
     for (const auto& [job, holding] : attempts) {
       const Attempt attempt(version, job);
       if (!attempt.resumed()) continue;
+      abandon(attempt, holding);
       if (holding.manifest) backend_->remove(manifest_key(attempt));
       checkpoint::remove_data(*backend_, attempt, holding.ranks);
     }

@@ -196,6 +196,12 @@ std::uint64_t Pipeline::held_bytes() const {
 bool Pipeline::may_hold(const Attempt& attempt, std::uint64_t bytes) const {
   if (stopping_ || attempt.given_up()) return true;
   if (bytes != kUnknownBytes && held_bytes() - attempt.held_bytes + bytes <= chain_->budget.ram_bytes) return true;
+  // An older batch that has all its samples is delivered without this one. Until it is laid together, it takes twice
+  // its memory.
+  const auto is_laid_together = [&](const auto& work) {
+    return work->number < attempt.work()->number && work->done == work->share.count && !work->complete;
+  };
+  if (std::ranges::any_of(window_, is_laid_together)) return false;
   const auto turn = [](const Attempt& a) { return std::pair(a.work()->number, a.place()); };
   return std::ranges::none_of(threads_, [&](const Thread& thread) {
     const Attempt& other = thread.attempt;

@@ -146,6 +146,15 @@ def test_what_interception_costs_can_be_measured(abi: str, tmp_path: Path) -> No
     assert all(row["direct_ns"] > 0 for row in rows)
 
 
+@pytest.mark.parametrize("abi", HOOKED)
+def test_calls_after_a_barrier_can_be_measured(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 2, tmp_path / "report.json", program(abi, "after_barrier"), "1")
+    assert done.status == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert len(rows) == 5 * 3 * 4
+    assert all(0 < row["call_us"] <= row["both_us"] for row in rows)
+
+
 @pytest.mark.parametrize("abi", MPIS if ALL else ["mpich"])
 def test_communicators_leave_nothing(abi: str, tmp_path: Path) -> None:
     lives = 1000 if ALL else 20

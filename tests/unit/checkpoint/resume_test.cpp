@@ -305,6 +305,34 @@ TEST_P(Resume, SeveralJobsMayHaveBegun) {
   }
 }
 
+/// A job that was stopped in a drain wakes up while a newer one, which has drained the same, removes it.
+TEST(ResumeInAFolder, WhatIsRemovedCannotBeCompleted) {
+  const Left left(false);
+  left.save(1, {10}, {20});
+  const Version version{20, 1, 1};
+  const auto faults = std::make_shared<Faults>();
+  World world = left.world(1);
+  world.options.keep = 1;
+  world.tiers = [&](int) { return left.tiers(std::make_shared<FaultyBackend>(left.slow, faults), 0); };
+  run_ranks(world, [&](Rank& rank) {
+    rank.saver().resume_drains();
+    rank.saver().finish();
+    const std::vector<std::byte> manifest = store::read_all(*left.slow, manifest_key(Attempt(version, 2)));
+    left.slow->put_if_absent(data_key(version, 0), {});
+    faults->on_change = [&](const std::string& operation, const store::Backend&, const std::string& key,
+                            Faults::When when) {
+      if (operation != "remove" || when == Faults::When::after || key != data_key(version, 0)) return;
+      const ConstBytes piece = manifest;
+      EXPECT_TRUE(left.slow->put_if_absent(manifest_key(version), std::span(&piece, 1)));
+    };
+    rank.save(30, Vector(rank, 30, kLeftElements).arrays).wait(Level::drained);
+    rank.saver().finish();
+    EXPECT_TRUE(rank.saver().warnings().empty());
+  });
+  EXPECT_TRUE(left.slow->exists(manifest_key(version)));
+  left.expect_in_slow({30});
+}
+
 INSTANTIATE_TEST_SUITE_P(Checkpoint, Resume, testing::Bool(),
                          [](const auto& tested) { return tested.param ? "InABlob" : "InAFolder"; });
 

@@ -8,9 +8,11 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <mutex>
 #include <random>
 #include <set>
+#include <span>
 #include <thread>
 
 #include "eventually.hpp"
@@ -574,6 +576,38 @@ TEST(Pipeline, WhatItHoldsStaysInTheBudget) {
     EXPECT_LE(iterator.stats().held_bytes, kBudget + 4 * (kBytes + 1));
     EXPECT_GE(iterator.stats().held_bytes, 3 * kBytes);
   }
+}
+
+// A thread may take long to lay a batch together. The samples behind it wait for its memory.
+TEST(Pipeline, WhatItHoldsStaysInTheBudgetWhileBatchesAreLaidTogether) {
+  constexpr std::uint64_t kBytes = 10000, kBudget = 20 * kBytes + kBytes / 2;
+  std::atomic<int> collated = 0;
+  std::promise<void> may_read, may_collate;
+  const std::shared_future<void> reads = may_read.get_future().share(), collates = may_collate.get_future().share();
+  ObjectSource source;
+  source.size = 90;
+  source.get = [&](std::uint64_t index) -> std::shared_ptr<void> {
+    if (index >= 3) reads.wait();
+    return std::make_shared<std::uint64_t>(index);
+  };
+  source.name = [](std::uint64_t index) { return "number " + std::to_string(index); };
+  ObjectCalls calls;
+  calls.size_bytes = [](const std::shared_ptr<void>&) { return kBytes; };
+  calls.collate = [&](std::span<const std::shared_ptr<void>> samples) {
+    // The first batch tells what the others take.
+    if (++collated > 1) collates.wait();
+    return ObjectCalls::Collated{samples.front(), 8};
+  };
+  auto iterator = Dataset::from_objects(source).objects(calls).budget({40, kBudget}).batch(3).prefetch(100).iterate();
+  std::uint64_t samples = iterator.next()->size();
+  EXPECT_TRUE(test::come_to_rest("penstock-loader"));  // 20 threads read, the others wait for memory
+  may_read.set_value();
+  EXPECT_TRUE(test::eventually([&collated] { return collated > 1; }));
+  EXPECT_TRUE(test::come_to_rest("penstock-loader"));
+  EXPECT_LE(iterator.stats().held_bytes, kBudget + 4 * kBytes);
+  may_collate.set_value();
+  while (const auto batch = iterator.next()) samples += batch->size();
+  EXPECT_EQ(samples, 90u);
 }
 
 /// Samples of a source whose reads take at least this long.
