@@ -88,7 +88,7 @@ struct CheckpointerOptions {
   /// With `keep`: checkpoints that were saved less than so many seconds before the newest stay, too. By the clocks at
   /// the saves, which the manifests hold; a wrong clock never removes what another option keeps. 0: none.
   double keep_younger_s = 0;
-  std::uint64_t chunk_bytes = std::uint64_t{1} << 20;  ///< unit of checksums and of reads, a multiple of 64
+  std::uint64_t chunk_bytes = std::uint64_t{256} << 10;  ///< unit of checksums and of reads, a multiple of 64
   /// How much memory saves may take on this rank for what is copied, but not yet complete in the first tier. While it
   /// lasts, a save does not wait until an earlier one is durable. A save of more than that fails. 0: twice this rank's
   /// arrays if half of the memory that is free on the node, or below the limit of its control group, divided over the

@@ -204,7 +204,7 @@ class Checkpointer:
         keep_best: tuple[str, int] | None = None,
         best_mode: Literal["min", "max"] = "min",
         keep_younger_s: float | None = None,
-        chunk_bytes: int = 1 << 20,
+        chunk_bytes: int = 256 << 10,
         undrained_max: int = 4,
         drain_bytes_per_s: float | None = None,
         partner_copies: bool = False,

@@ -64,7 +64,7 @@ class Handler(_orbax.AsyncCheckpointHandler):
         Unit of checksums.
     """
 
-    def __init__(self, comm: Any = None, *, chunk_bytes: int = 1 << 20) -> None:
+    def __init__(self, comm: Any = None, *, chunk_bytes: int = 256 << 10) -> None:
         self._comm = comm
         self._chunk_bytes = chunk_bytes
         self._saving: Checkpointer | None = None
