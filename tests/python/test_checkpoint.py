@@ -724,10 +724,10 @@ CHILD = """
         handle = ck.save(step, tree)
         if step % 3 == 0:
             handle.wait("drained")
-            print("drained", step, flush=True)
+            print(f"drained {step}", flush=True)
         elif step % 3 == 1:
             handle.wait("fast")
-            print("fast", step, flush=True)
+            print(f"fast {step}", flush=True)
 """
 
 
