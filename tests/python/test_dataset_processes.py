@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -152,6 +153,33 @@ def test_a_worker_that_hangs_is_ended_and_shows_its_stack() -> None:
     assert np.concatenate(list(data))[:, 0].tolist() == [0, 1, 3, 4, 5]
     assert "hang_here" in data.skipped[0].reason
     assert "worker process" in data.skipped[0].reason
+
+
+def shut_and_hang(gate: Path, sample: np.ndarray) -> np.ndarray:
+    if sample[0] == 2:
+        gate.touch()
+        threading.Event().wait()
+    return sample
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_may_start_more_slowly_than_a_sample_may_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = tmp_path / "gate"
+    slow_start = f"import os, time\nwhile os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+    (tmp_path / "sitecustomize.py").write_text(slow_start)
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    )
+    data = ps.Dataset.from_arrays(np.arange(1_000_000)[:, None])
+    # No Python starts within this limit.
+    data = data.map(functools.partial(shut_and_hang, gate), processes=1).limits(max_seconds=0.01)
+    data = data.ignore_errors().batch(1)
+    batches = iter(data)
+    while not any("has not started yet" in skipped.reason for skipped in data.skipped):
+        next(batches)
+    gate.unlink()
+    while not len(next(batches)):
+        pass
 
 
 def test_memory_is_used_again_when_nothing_refers_to_it() -> None:

@@ -175,6 +175,6 @@ def interrupt(thread: int) -> str:
     here = "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
     if (worker := worker_of(thread)) is not None:
         # An asynchronous exception would be lost if it came in a finalizer, as it often does where there is no GIL.
-        return worker.interrupt(Interrupted) or here
+        return worker.interrupt(thread, Interrupted) or here
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interrupted))
     return here

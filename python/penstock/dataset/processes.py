@@ -72,7 +72,8 @@ class _Worker:
         self._answers = select.poll()
         self._answers.register(self._pipe.fileno(), select.POLLIN)
         self._ready = False
-        self._interrupt: type[BaseException] | None = None
+        self._interrupts: dict[int, type[BaseException]] = {}  # thread → what it is to raise
+        self._was_interrupted = False
         with contextlib.suppress(OSError):  # answer() says how it ended
             self._pipe.send(_preparation())
             self._pipe.send_bytes(pickle.dumps((*inherited[1:], function)))
@@ -96,8 +97,9 @@ class _Worker:
     def answer(self) -> Any:
         # The pipe alone would not do: a child of the worker may hold its other end open.
         while not self._answers.poll(_LOOK_S * 1000) and self._process.poll() is None:
-            if self._interrupt is not None:
-                raise self._interrupt
+            if (interrupt := self._interrupts.get(threading.get_ident())) is not None:
+                self._was_interrupted = True
+                raise interrupt
         try:
             if not self._answers.poll(0):
                 raise EOFError
@@ -106,12 +108,17 @@ class _Worker:
             raise WorkerError(self._how_it_ended()) from None
 
     def begin(self) -> None:
-        self._interrupt = None
+        self._interrupts.clear()
+        self._was_interrupted = False
 
-    def interrupt(self, error: type[BaseException]) -> str:
-        """Where its function stands. The thread that waits for it raises the error."""
+    def goes_on_starting(self) -> bool:
+        """Whether its thread was interrupted while it waited for the start, before it took the answer."""
+        return self._was_interrupted and not self._ready and self._process.poll() is None
+
+    def interrupt(self, thread: int, error: type[BaseException]) -> str:
+        """Where its function stands. The thread, if it still waits for this worker, raises the error."""
         stack = self.stack()
-        self._interrupt = error
+        self._interrupts[thread] = error
         return stack
 
     def _how_it_ended(self) -> str:
@@ -128,9 +135,11 @@ class _Worker:
 
     def stack(self) -> str:
         """Where its function stands."""
-        before = os.fstat(self._stacks).st_size
         if self._process.poll() is not None:
             return ""
+        if not self._ready:  # the signal would end it
+            return f"the worker process {self._process.pid} of {self._name} has not started yet"
+        before = os.fstat(self._stacks).st_size
         os.kill(self._process.pid, signal.SIGUSR1)
         end = time.monotonic() + _STACK_S
         size = before
@@ -229,6 +238,11 @@ class _Pool:
                 self._changed.wait(_LOOK_S)
             return self._idle.pop() if self._idle else self._start()
 
+    def _give_back(self, worker: _Worker) -> None:
+        with self._changed:
+            self._idle.append(worker)
+            self._changed.notify()
+
     def call(self, arguments: tuple[Any, ...]) -> Any:
         head, arrays = flattened(arguments)
         given = needed_bytes(arrays)
@@ -250,14 +264,15 @@ class _Pool:
                 answer = worker.answer()
         except BaseException:
             # An interrupt, perhaps. Only then is the memory free: nobody writes to it.
-            worker.end()
-            self._workers.discard(worker)
+            if worker.goes_on_starting():  # a start may take longer than a sample may; a later one finds it ready
+                self._give_back(worker)
+            else:
+                worker.end()
+                self._workers.discard(worker)
             raise
         finally:
             _busy.pop(thread, None)
-        with self._changed:
-            self._idle.append(worker)
-            self._changed.notify()
+        self._give_back(worker)
         if answer[0] == "failed":
             raise WorkerError(f"{self._name} in its worker process:\n{answer[1]}")
         _, head, parts = answer
