@@ -260,6 +260,14 @@ class Machine {
   std::set<std::uint64_t> tagged_;                 ///< tagged and compacted
 };
 
+void live_six_times(Machine& machine) {
+  for (int life = 0; life < 6; ++life) {
+    machine.live_and_die();
+    machine.verify();
+    ASSERT_FALSE(testing::Test::HasFailure()) << "life " << life;
+  }
+}
+
 TEST(StorePowerCut, LosesNothingThatWasAcknowledged) {
   std::size_t acknowledged = 0;
   std::size_t tagged = 0;
@@ -267,11 +275,7 @@ TEST(StorePowerCut, LosesNothingThatWasAcknowledged) {
   std::size_t removed = 0;
   for (unsigned seed = 0; seed < 170; ++seed) {
     Machine machine(seed);
-    for (int life = 0; life < 6; ++life) {
-      machine.live_and_die();
-      machine.verify();
-      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " life " << life;
-    }
+    ASSERT_NO_FATAL_FAILURE(live_six_times(machine)) << "seed " << seed;
     acknowledged += machine.acknowledged();
     tagged += machine.tagged();
     cloned += machine.cloned();
@@ -288,11 +292,7 @@ TEST(StorePowerCut, WhatOthersDidNotSyncTakesNothingAwayThatWasAcknowledged) {
   std::size_t repairs = 0;
   for (unsigned seed = 1000; seed < 1150; ++seed) {
     Machine machine(seed, {.mixed = true});
-    for (int life = 0; life < 6; ++life) {
-      machine.live_and_die();
-      machine.verify();
-      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " life " << life;
-    }
+    ASSERT_NO_FATAL_FAILURE(live_six_times(machine)) << "seed " << seed;
     acknowledged += machine.acknowledged();
     repairs += machine.repairs();
   }
@@ -307,11 +307,7 @@ TEST(StorePowerCut, DeltasChangeNothingOfThat) {
   for (unsigned seed = 2000; seed < 2120; ++seed) {
     const FrequentDeltas often(1 + seed % 3);
     Machine machine(seed, {.mixed = seed % 2 == 0});
-    for (int life = 0; life < 6; ++life) {
-      machine.live_and_die();
-      machine.verify();
-      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " life " << life;
-    }
+    ASSERT_NO_FATAL_FAILURE(live_six_times(machine)) << "seed " << seed;
     acknowledged += machine.acknowledged();
     repairs += machine.repairs();
     deltas_read += machine.deltas_read();
@@ -326,11 +322,7 @@ TEST(StorePowerCut, NorDoesCompression) {
   std::size_t compressed_objects = 0;
   for (unsigned seed = 3000; seed < 3120; ++seed) {
     Machine machine(seed, {.mixed = seed % 2 == 0, .cuts_repair = seed % 4 == 0, .compresses = true});
-    for (int life = 0; life < 6; ++life) {
-      machine.live_and_die();
-      machine.verify();
-      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " life " << life;
-    }
+    ASSERT_NO_FATAL_FAILURE(live_six_times(machine)) << "seed " << seed;
     acknowledged += machine.acknowledged();
     compressed_objects += machine.compressed_objects();
   }
@@ -345,11 +337,7 @@ TEST(StorePowerCut, ARepairThatIsCutTakesNothingAway) {
   for (unsigned seed = 4000; seed < 4120; ++seed) {
     const FrequentDeltas often(seed % 2 == 0 ? 2 : 1000);
     Machine machine(seed, {.mixed = true, .cuts_repair = true});
-    for (int life = 0; life < 6; ++life) {
-      machine.live_and_die();
-      machine.verify();
-      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " life " << life;
-    }
+    ASSERT_NO_FATAL_FAILURE(live_six_times(machine)) << "seed " << seed;
     acknowledged += machine.acknowledged();
     repairs += machine.repairs();
     cut_repairs += machine.cut_repairs();
