@@ -2,6 +2,7 @@
  * profiling interface) or as intercepted, in turns. Two or more ranks. Argument: the number of rounds. Prints a line of
  * JSON for each operation, length and pair of servers: medians over the rounds of the greatest time of all ranks. */
 #include "check.h"
+#include "median.h"
 
 enum { CALLS = 200, PAIRS = 4, MOST_ROUNDS = 1000, MOST_BYTES = 4096, MOST_RANKS = 64 };
 
@@ -37,16 +38,6 @@ static void set_counts(int bytes) {
   }
 BY(MPI)
 BY(PMPI)
-
-static int ascending(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double* values, int count) {
-  qsort(values, (size_t)count, sizeof *values, ascending);
-  return values[count / 2];
-}
 
 /* {seconds inside the call, seconds of both} */
 static void measure(int barrier_is_mpis, timed_call call, int bytes, double* seconds) {

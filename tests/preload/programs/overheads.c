@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include "check.h"
+#include "median.h"
 #include "penstock/penstock_mpi.h"
 
 typedef int (*create_function)(MPI_Comm, int, penstock_comm**);
@@ -45,16 +46,6 @@ static void by_own_sum_directly(void) { PMPI_Allreduce(&number, &total, 1, MPI_D
   }
 EXCHANGE(mixed, MPI_Iallreduce, MPI_Ibcast)
 EXCHANGE(mixed_directly, PMPI_Iallreduce, PMPI_Ibcast)
-
-static int ascending(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double* values, int count) {
-  qsort(values, (size_t)count, sizeof *values, ascending);
-  return values[count / 2];
-}
 
 static double seconds_of(void (*call)(void), int calls) {
   PMPI_Barrier(MPI_COMM_WORLD);
