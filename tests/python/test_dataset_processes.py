@@ -170,7 +170,7 @@ def test_a_worker_may_start_more_slowly_than_a_sample_may_take(tmp_path: Path, m
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     )
-    data = ps.Dataset.from_arrays(np.arange(20)[:, None])
+    data = ps.Dataset.from_arrays(np.arange(100)[:, None])
     data = data.map(functools.partial(shut_and_hang, gate), processes=1).limits(max_seconds=5)
     data = data.ignore_errors().batch(1)
     batches = iter(data)
