@@ -429,9 +429,9 @@ def plot(report: Report, path: str) -> None:
         axis.set(
             title=f"{_on(disk)}{kilobytes} KB, {work}, {cache}", xlabel="threads", ylabel="images/s", ylim=(0, None)
         )
-        threads = sorted({row.setting["threads"] for row in rows})
+        ticks = sorted({row.setting["threads"] for row in rows})
         axis.set_xscale("log", base=2)
-        axis.set_xticks(threads, [str(number) for number in threads])
+        axis.set_xticks(ticks, [str(number) for number in ticks])
         axis.grid(alpha=0.3)
     for axis, ((disk, kilobytes, work, _), rows) in zip(axes.flat[len(panels) :], watched.items()):
         for peer, megabytes in _cold_activity(rows, report.peers).items():
