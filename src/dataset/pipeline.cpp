@@ -124,6 +124,27 @@ bool Pipeline::all_ended() const {
   return std::ranges::all_of(threads_, [](const Thread& thread) { return thread.ended || thread.attempt.given_up(); });
 }
 
+/// Under the lock, which it gives up meanwhile. Returns where the threads are that do not end.
+std::vector<std::string> Pipeline::interrupt_all(std::unique_lock<std::mutex>& lock) {
+  std::vector<Thread*> slow;
+  for (Thread& thread : threads_)
+    if (!thread.ended && !thread.attempt.given_up()) slow.push_back(&thread);
+  // A thread that is in none of the program's functions now must not enter one later. So all are given up before one
+  // that waits for its turn gets it.
+  for (Thread* thread : slow)
+    if (thread->attempt.work()) thread->attempt.give_up();
+  for (Thread* thread : slow)
+    if (thread->attempt.given_up()) thread->attempt.leave_call();
+  lock.unlock();
+  std::vector<std::string> places;
+  if (chain_->calls.interrupt)
+    for (const Thread* thread : slow) places.push_back(chain_->calls.interrupt(thread->handle));
+  lock.lock();
+  const auto ended = [](const Thread* thread) { return thread->ended; };
+  if (thread_ended_.wait_for(lock, kAfterInterrupt, [&] { return std::ranges::all_of(slow, ended); })) places.clear();
+  return places;
+}
+
 std::vector<std::string> Pipeline::close() {
   if (getpid() != process_) return {};
   std::unique_lock lock(mutex_);
@@ -134,18 +155,9 @@ std::vector<std::string> Pipeline::close() {
   memory_freed_.notify_all();
   core_freed_.notify_all();
   std::vector<std::string> left_behind;
-  const bool may_leave = chain_->limits.time.count() > 0 || chain_->calls.interrupt;
-  if (may_leave) {
+  if (chain_->limits.time.count() > 0 || chain_->calls.interrupt) {
     const auto patience = chain_->limits.time.count() > 0 ? chain_->limits.time : kPatience;
-    if (!thread_ended_.wait_for(lock, patience, [this] { return all_ended(); }) && chain_->calls.interrupt) {
-      std::vector<std::uint64_t> handles;
-      for (const Thread& thread : threads_)
-        if (!thread.ended && !thread.attempt.given_up()) handles.push_back(thread.handle);
-      lock.unlock();
-      for (const std::uint64_t handle : handles) left_behind.push_back(chain_->calls.interrupt(handle));
-      lock.lock();
-      if (thread_ended_.wait_for(lock, kAfterInterrupt, [this] { return all_ended(); })) left_behind.clear();
-    }
+    if (!thread_ended_.wait_for(lock, patience, [this] { return all_ended(); })) left_behind = interrupt_all(lock);
   } else {
     thread_ended_.wait(lock, [this] { return all_ended(); });
   }

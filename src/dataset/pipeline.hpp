@@ -76,6 +76,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   void give_up_overdue(std::unique_lock<std::mutex>& lock);
   std::optional<Clock::time_point> next_deadline() const;
   bool all_ended() const;
+  std::vector<std::string> interrupt_all(std::unique_lock<std::mutex>& lock);
   std::deque<std::shared_ptr<Work>>::const_iterator ready() const;
   bool front_ready() const;
   void advance(const Work& work);

@@ -132,6 +132,10 @@ void Worker::decode(const DecodeOptions& options, ConstBytes encoded, const Samp
 
 void Worker::call(std::size_t stage, Attempt& attempt, Sample& sample, SampleTimes& times) {
   const Call call(attempt, call_limits_[stage].get());
+  if (attempt.given_up()) {  // while it waited for its turn
+    sample.keep = false;
+    return;
+  }
   const Stopwatch time(times.map_s);
   const trace::Span span("map", kLane);
   std::get<MapStage>(chain_.stages[stage]).function(sample);

@@ -462,6 +462,66 @@ TEST(Pipeline, AFunctionCanAskWhetherItsSampleWasGivenUp) {
   EXPECT_FALSE(sample_is_given_up());
 }
 
+TEST(Pipeline, NoFunctionBeginsOnceItsThreadWasInterrupted) {
+  for (const bool closing : {false, true}) {
+    std::atomic<int> reads = 0, maps = 0;
+    std::atomic<bool> interrupted = false;
+    ObjectSource source;
+    source.size = 1;
+    source.get = [&](std::uint64_t index) {
+      ++reads;
+      interrupted.wait(false);  // what comes after this read is not interrupted
+      return std::make_shared<std::uint64_t>(index);
+    };
+    source.name = [](std::uint64_t) { return "the sample"; };
+    ObjectCalls calls;
+    calls.interrupt = [&](std::uint64_t) {
+      interrupted = true;
+      interrupted.notify_all();
+      return "in its read";
+    };
+    calls.collate = [](std::span<const std::shared_ptr<void>> samples) {
+      return ObjectCalls::Collated{samples.front(), 8};
+    };
+    const Dataset dataset = Dataset::from_objects(source)
+                                .objects(calls)
+                                .map([&maps](Sample&) { ++maps; }, 1)
+                                .limits({.time = std::chrono::milliseconds(10)})
+                                .ignore_errors();
+    auto iterator = dataset.batch(1).prefetch(1).iterate();
+    EXPECT_TRUE(test::eventually([&reads] { return reads == 1; }));
+    if (!closing) {
+      EXPECT_EQ(iterator.next()->size(), 0u);
+    }
+    iterator.close();
+    EXPECT_TRUE(test::eventually([] { return test::other_threads("penstock-loader").empty(); }));
+    EXPECT_EQ(maps, 0);
+  }
+}
+
+TEST(Pipeline, ThreadsThatWaitForTheirTurnEndWithTheirIterator) {
+  std::atomic<int> begun = 0;
+  std::atomic<bool> interrupted = false;
+  ObjectCalls calls;
+  calls.interrupt = [&interrupted](std::uint64_t) {
+    interrupted = true;
+    interrupted.notify_all();
+    return "in its function";
+  };
+  calls.collate = [](std::span<const std::shared_ptr<void>>) { return ObjectCalls::Collated{}; };
+  const auto wait = [&](Sample&) {
+    ++begun;
+    interrupted.wait(false);
+  };
+  const Dataset dataset = numbers(3).objects(calls).map(wait, 1).budget({3, 0});
+  auto iterator = dataset.limits({.time = std::chrono::milliseconds(10)}).batch(3).prefetch(1).iterate();
+  EXPECT_TRUE(test::eventually([&begun] { return begun == 1; }));
+  EXPECT_TRUE(test::come_to_rest("penstock-loader"));
+  iterator.close();
+  EXPECT_TRUE(test::eventually([] { return test::other_threads("penstock-loader").empty(); }));
+  EXPECT_EQ(begun, 1);
+}
+
 TEST(Pipeline, AForkedChildGetsAnErrorAndEndsCleanly) {
   const Dataset dataset = numbers(40).cache().map([](Sample&) {}, 2).batch(4).prefetch(3);
   auto iterator = std::make_unique<DatasetIterator>(dataset.iterate());
