@@ -29,8 +29,8 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function that takes (done, total) and moves a bar, with the time that is left."""
+def bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int | None], None]]:
+    """Yields a function that takes (done, total) and moves a bar, with the time that is left if there is a total."""
     if not (shown and sys.stderr.isatty()):
         yield lambda done, total: None
         return

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import sys
 import threading
 from typing import Any, NamedTuple
 
@@ -336,3 +338,31 @@ def test_map_calls_are_bounded_and_in_order():
     ds = ps.Dataset.from_source(Numbers(32)).map(lambda s: s, 4).map(work, 2).batch(4)
     assert ids(ds) == list(range(32))
     assert most == 2
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_counts_batches_from_where_the_dataset_stands(monkeypatch):
+    ds = ps.Dataset.from_source(range(10)).batch(2).repeat(2)
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert np.concatenate(list(ds.progress("training"))).tolist() == [*range(10)] * 2
+        shown = stream.getvalue()
+        assert ("training" in shown, "10/10" in shown) == (stream.isatty(),) * 2
+    iterator = iter(ds)
+    for _ in range(7):
+        next(iterator)
+    resumed = ps.Dataset.from_source(range(10)).batch(2).repeat(2)
+    resumed.load_state_dict(ds.state_dict())
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    batches = resumed.progress()
+    assert next(batches).tolist() == [4, 5]
+    batches.close()
+    assert "8/10" in sys.stderr.getvalue()
+    assert "9/10" not in sys.stderr.getvalue()
+    endless = ps.Dataset.from_source(range(4)).batch(2).repeat().progress("endless")
+    assert [next(endless).tolist() for _ in range(3)] == [[0, 1], [2, 3], [0, 1]]
+    endless.close()

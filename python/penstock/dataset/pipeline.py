@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from penstock import progress
 from penstock.dataset import sample_tree
 from penstock.dataset.arguments import count, integer_weights, labels_array, positive
 from penstock.dataset.index import FILES, TAR, TFRECORD, SampleIndex, has_urls, open_index, scanned
@@ -336,6 +337,22 @@ class Dataset(Stages):
         if self._options.epochs == 0:
             raise Error("a dataset that repeats without end has no length")
         return self._chain.batches * self._options.epochs
+
+    def progress(self, description: str = "batches") -> Iterator[Any]:
+        """Iterates, and shows on standard error, if that is a terminal, a bar of the batches and the time that is left.
+
+        ``for images, labels in ds.progress("epoch 3"): ...``
+        """
+        epochs = self._options.epochs
+        total = len(self) if epochs else None
+        batches = iter(self)  # leaves an iteration that was not finished, which moves the position
+        epoch = self._epoch % epochs if epochs else self._epoch
+        done = epoch * self._chain.batches + self._position // max(self._options.batch, 1)
+        with progress.bar(description) as advance:
+            advance(done, total)
+            for done, batch in enumerate(batches, done + 1):
+                advance(done, total)
+                yield batch
 
     @property
     def samples(self) -> int:
