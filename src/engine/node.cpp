@@ -147,10 +147,11 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
   if (!options.shared_memory) write(problem_, "switched off by PENSTOCK_SHARED_MEMORY");
   if (neighbours_.size() == 1 || !options.shared_memory) return;
   try {
-    mine.heap = Heap::of_process()->address();
+    const std::shared_ptr<Heap> heap = Heap::of_process();
+    mine.heap = heap->address();
     if (local_rank_ > 0) return;
     const auto local_size = static_cast<std::uint32_t>(neighbours_.size());
-    const std::uint64_t free_bytes = Heap::free_bytes();
+    const std::uint64_t free_bytes = heap->free_bytes();
     const std::uint64_t limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // others need some, too
     if (layout_of(local_size, mine.eager_bytes, limit_bytes).ranks != 0) {
       mine.limit_bytes = limit_bytes;
