@@ -47,6 +47,11 @@ struct Sample {
   bool keep = true;            ///< false: drops the sample from its batch, without a record
 };
 
+/// Whether the sample that the calling thread makes was given up, since it exceeded SampleLimits::time: what a source
+/// or a map function still does for it is lost, so one that takes long may ask and throw anything. False on other
+/// threads.
+PENSTOCK_API bool sample_is_given_up() noexcept;
+
 /// Limits for one sample. Exceeding one is an error of that sample, which ignore_errors() can ignore.
 struct SampleLimits {
   std::uint64_t bytes = std::uint64_t{1} << 30;   ///< stored size

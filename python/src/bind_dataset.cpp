@@ -113,6 +113,8 @@ class HeldFunction {
   nb::object operator()(Arguments&&... arguments) const {
     const nb::object function = held();
     if (!function.is_valid()) throw Error(ErrorCode::invalid_argument, "is needed after the end of the interpreter");
+    // Here the thread is one that the interpreter knows: what gives its sample up after this line interrupts it.
+    if (sample_is_given_up()) throw Error(ErrorCode::io, "was given up");
     return function(std::forward<Arguments>(arguments)...);
   }
 

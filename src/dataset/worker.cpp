@@ -63,6 +63,8 @@ class Call {
   Attempt& attempt_;
 };
 
+thread_local const Attempt* made_here = nullptr;  // what sample_is_given_up() is about
+
 }  // namespace
 
 std::uint64_t replacement(std::uint64_t epoch, std::uint64_t position, std::uint64_t number, std::uint64_t samples) {
@@ -82,10 +84,14 @@ Worker::Result Worker::make(Attempt& attempt, SampleTimes& times) noexcept {
                                 chain_.ignores(attempt.stage()), false},
                   false};
   };
-  struct Trim {
+  made_here = &attempt;
+  struct End {
     Worker& worker;
-    ~Trim() { worker.trim(); }
-  } const trim{*this};
+    ~End() {
+      made_here = nullptr;
+      worker.trim();
+    }
+  } const end{*this};
   try {
     return {std::nullopt, !make_or_throw(attempt, times, sample)};
   } catch (const Error& error) {
@@ -191,6 +197,7 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
   bool stored = false;
   while (made < chain_.stages.size()) {
     attempt.enter(made + 1);
+    if (attempt.given_up()) return false;
     if (const auto* options = std::get_if<DecodeOptions>(&chain_.stages[made])) {
       const bool cached_here = chain_.cache && chain_.cached_stages == made + 1;
       if (fixed_form_ && made + 1 == chain_.stages.size() && !cached_here) {
@@ -245,3 +252,9 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
 }
 
 }  // namespace penstock::dataset
+
+namespace penstock {
+
+bool sample_is_given_up() noexcept { return dataset::made_here != nullptr && dataset::made_here->given_up(); }
+
+}  // namespace penstock

@@ -3,12 +3,15 @@ forks."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import penstock as ps
@@ -237,6 +240,42 @@ def test_a_sample_that_hangs_is_given_up_and_shows_its_stack(kind):
         assert [len(labels) for _, labels in replacing] == [3, 3, 3]
     finally:
         released.set()
+
+
+def loader_threads() -> int:
+    names = (path / "comm" for path in pathlib.Path("/proc/self/task").iterdir())
+    with contextlib.suppress(OSError):  # threads end meanwhile
+        return sum(name.read_text() == "penstock-loader\n" for name in names)
+    return -1
+
+
+@pytest.mark.timeout(60)
+def test_no_function_runs_for_a_sample_that_was_given_up():
+    class Survivor:
+        """Reads that go on when they are interrupted: what comes after them would be interrupted no more."""
+
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> np.ndarray:
+            if index == 3:
+                with contextlib.suppress(BaseException):
+                    while True:
+                        time.sleep(0.01)
+            return np.array([index])
+
+    seen = []
+
+    def note(sample: np.ndarray) -> np.ndarray:
+        seen.append(int(sample[0]))
+        return sample
+
+    ds = ps.Dataset.from_source(Survivor(), digest="six").map(note).limits(max_seconds=0.5).ignore_errors().batch(2)
+    assert sorted(np.concatenate([batch[:, 0] for batch in ds])) == [0, 1, 2, 4, 5]
+    ds.close()
+    while loader_threads() != 0:  # that of the sample, too
+        time.sleep(0.01)
+    assert sorted(seen) == [0, 1, 2, 4, 5]
 
 
 @pytest.mark.timeout(60)

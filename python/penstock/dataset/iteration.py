@@ -170,9 +170,7 @@ def _close_all() -> None:
 def interrupt(thread: int) -> str:
     """Returns the stack of a thread, and raises Interrupted in the Python function that it runs."""
     frame = sys._current_frames().get(thread)
-    if frame is None:
-        return ""
-    here = "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
+    here = "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip() if frame else ""
     if (worker := worker_of(thread)) is not None:
         # An asynchronous exception would be lost if it came in a finalizer, as it often does where there is no GIL.
         return worker.interrupt(thread, Interrupted) or here

@@ -437,6 +437,31 @@ TEST(Pipeline, ASampleThatTakesTooLongIsGivenUp) {
   EXPECT_TRUE(test::eventually([&returned] { return returned >= 3; }));
 }
 
+TEST(Pipeline, AFunctionCanAskWhetherItsSampleWasGivenUp) {
+  std::atomic<int> left = 0, later = 0;
+  std::weak_ptr<int> threads;  // each keeps the functions
+  {
+    const auto kept = std::make_shared<int>();
+    threads = kept;
+    const auto wait = [&left, kept](Sample& sample) {
+      if (sample.index != 3) return;
+      while (!sample_is_given_up()) std::this_thread::yield();
+      ++left;
+    };
+    const Dataset dataset = numbers(6)
+                                .map(wait, 2)
+                                .map([&later](Sample& sample) { later += sample.index == 3; })
+                                .limits({.time = std::chrono::milliseconds(100)})
+                                .ignore_errors();
+    auto iterator = dataset.batch(2).iterate();
+    EXPECT_EQ(drain(iterator), (std::vector<std::uint64_t>{0, 1, 2, 4, 5}));
+  }
+  EXPECT_TRUE(test::eventually([&threads] { return threads.expired(); }));
+  EXPECT_EQ(left, 1);
+  EXPECT_EQ(later, 0);
+  EXPECT_FALSE(sample_is_given_up());
+}
+
 TEST(Pipeline, AForkedChildGetsAnErrorAndEndsCleanly) {
   const Dataset dataset = numbers(40).cache().map([](Sample&) {}, 2).batch(4).prefetch(3);
   auto iterator = std::make_unique<DatasetIterator>(dataset.iterate());
