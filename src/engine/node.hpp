@@ -39,8 +39,8 @@ struct Node {
 /// How a Node is made: by two exchanges between the ranks, which also carry what the maker of the communicator has to
 /// say, and whether a rank has failed. What keeps a rank from sharing memory makes all ranks of its node do without.
 ///
-/// A rank that has failed, or has run out of memory, takes part in the next exchange, by which all ranks learn of it. So
-/// nothing that exchanges need is allocated here, but by the caller.
+/// A rank that has failed, or has run out of memory, takes part in the next exchange, by which all ranks learn of it.
+/// So nothing that exchanges need is allocated here, but by the caller.
 class NodeSetup {
  public:
   /// Sizes of what the maker adds to each exchange.

@@ -52,8 +52,7 @@ struct Memory {
 };
 
 void require_one_version(std::span<const Facts> facts) {
-  const auto other =
-      std::ranges::find_if(facts, [&](const Facts& each) { return each.version != facts[0].version; });
+  const auto other = std::ranges::find_if(facts, [&](const Facts& each) { return each.version != facts[0].version; });
   if (other == facts.end()) return;
   const auto rank = static_cast<int>(other - facts.begin());
   throw Error(ErrorCode::mismatch,
@@ -63,10 +62,10 @@ void require_one_version(std::span<const Facts> facts) {
 }
 
 [[noreturn]] void throw_failed_elsewhere(int rank) {
-  throw Error(ErrorCode::peer_failed,
-              "rank " + std::to_string(rank) +
-                  " could not begin to make a communicator; the error on that rank says why",
-              rank);
+  throw Error(
+      ErrorCode::peer_failed,
+      "rank " + std::to_string(rank) + " could not begin to make a communicator; the error on that rank says why",
+      rank);
 }
 
 }  // namespace

@@ -564,8 +564,8 @@ class LeftBehind {
   AtFinalize at_finalize_{[this] { end_all(); }};
 };
 
-/// `known`: the ranks of `parent`, or nullptr if they must be found. Runs `prepare` before the ranks agree to go on; what
-/// it throws on one rank fails the call on all.
+/// `known`: the ranks of `parent`, or nullptr if they must be found. Runs `prepare` before the ranks agree to go on;
+/// what it throws on one rank fails the call on all.
 template <typename Prepare>
 std::unique_ptr<MpiTransport> open_transport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known,
                                              Prepare prepare) {
@@ -592,10 +592,9 @@ std::unique_ptr<MpiTransport> open_transport(MPI_Comm parent, std::uint64_t piec
 
 comm::Link link_over(MPI_Comm parent, const Ranks* known, std::shared_ptr<const Graph> graph) {
   std::vector<std::byte> exchange_memory;
-  std::unique_ptr<MpiTransport> transport =
-      open_transport(parent, kPieceBytes, known, [&exchange_memory](const MpiTransport& opened) {
-        exchange_memory.resize(comm::exchange_bytes(opened.size()));
-      });
+  std::unique_ptr<MpiTransport> transport = open_transport(
+      parent, kPieceBytes, known,
+      [&exchange_memory](const MpiTransport& opened) { exchange_memory.resize(comm::exchange_bytes(opened.size())); });
   const MpiTransport& made = *transport;
   comm::Link link(std::move(transport));
   link.exchange_memory = std::move(exchange_memory);

@@ -6,8 +6,8 @@
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  using penstock::mpi::kVersion;
   using penstock::mpi::find_ranks;
+  using penstock::mpi::kVersion;
   const int size = world_size();
   CHECK(find_ranks(MPI_COMM_WORLD, MPI_THREAD_SINGLE).node_of_rank.size() == static_cast<std::size_t>(size));
   penstock::mpi::Version newer = kVersion;

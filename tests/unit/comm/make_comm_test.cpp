@@ -221,7 +221,8 @@ TEST(MakeComm, FailsOnAllRanksWhereTheLinkOfOneHasFailed) {
         try {
           make_comm(make_link, {.progress_cores = 0});
         } catch (const Error& error) {
-          outcomes[rank] = std::string(name(error.code())) + " " + std::to_string(error.rank()) + ": " + error.message();
+          outcomes[rank] =
+              std::string(name(error.code())) + " " + std::to_string(error.rank()) + ": " + error.message();
         }
       });
     for (std::thread& thread : threads) thread.join();
