@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -41,14 +40,17 @@ static_assert(sizeof(Facts) == 2 * sizeof(std::uint64_t));
 constexpr std::size_t kFewRanks = 256;
 
 struct Memory {
-  explicit Memory(std::size_t ranks)
-      : facts(ranks <= kFewRanks ? 0 : ranks), names(ranks), order(ranks), ranks{std::vector<std::int32_t>(ranks)} {}
+  void take(std::size_t count) {
+    if (count > kFewRanks) facts.resize(count);
+    names.resize(count);
+    order.resize(count);
+    found.node_of_rank.resize(count);
+  }
 
-  std::uint64_t node = 0;
   std::vector<Facts> facts;
   std::vector<std::uint64_t> names;
   std::vector<std::int32_t> order;
-  Ranks ranks;
+  Ranks found;
 };
 
 void require_one_version(std::span<const Facts> facts) {
@@ -76,20 +78,21 @@ Ranks find_ranks(MPI_Comm comm, int thread_level, const std::exception_ptr& fail
   int size = 1;
   check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   const auto ranks = static_cast<std::size_t>(size);
-  std::optional<Memory> memory;
+  Memory memory;
+  std::uint64_t node = 0;
   std::exception_ptr own_failure = failure;
   try {
-    memory.emplace(ranks);
-    if (own_failure == nullptr) memory->node = engine::node_of_process();
+    memory.take(ranks);
+    node = engine::node_of_process();
   } catch (const std::exception&) {
-    own_failure = std::current_exception();
+    if (own_failure == nullptr) own_failure = std::current_exception();
   }
-  std::array<Facts, kFewRanks> few;
+  std::array<Facts, kFewRanks> few{};
   const bool are_few = ranks <= few.size();
   if (!are_few) require_all(comm, own_failure);
-  const std::span<Facts> facts = are_few ? std::span(few).first(ranks) : std::span(memory->facts);
+  const std::span<Facts> facts = are_few ? std::span(few).first(ranks) : std::span(memory.facts);
 
-  const Facts mine{.node = memory ? memory->node : 0,
+  const Facts mine{.node = node,
                    .thread_level = static_cast<std::uint16_t>(thread_level),
                    .has_failed = static_cast<std::uint16_t>(own_failure != nullptr ? 1 : 0),
                    .version = packed(version)};
@@ -98,11 +101,11 @@ Ranks find_ranks(MPI_Comm comm, int thread_level, const std::exception_ptr& fail
   if (own_failure != nullptr) std::rethrow_exception(own_failure);
   const auto failed = std::ranges::find_if(facts, [](const Facts& each) { return each.has_failed != 0; });
   if (failed != facts.end()) throw_failed_elsewhere(static_cast<int>(failed - facts.begin()));
-  Ranks& found = memory->ranks;
+  Ranks& found = memory.found;
   found.any_thread =
       std::ranges::all_of(facts, [](const Facts& each) { return each.thread_level == MPI_THREAD_MULTIPLE; });
-  std::ranges::transform(facts, memory->names.begin(), [](const Facts& each) { return each.node; });
-  engine::number_nodes(memory->names, memory->order, found.node_of_rank);
+  std::ranges::transform(facts, memory.names.begin(), [](const Facts& each) { return each.node; });
+  engine::number_nodes(memory.names, memory.order, found.node_of_rank);
   return std::move(found);
 }
 
