@@ -601,12 +601,12 @@ comm::Link link_over(MPI_Comm parent, const Ranks* known, std::shared_ptr<const 
   try {
     // MPI never matches messages with collectives of the same communicator, so both use one duplicate.
     link.native = make_native(made.comm(), made.ranks().any_thread);
+    // Duplicates the duplicate: the caller may have freed `parent` by then.
+    link.duplicate = [&made, graph] { return link_over(made.comm(), &made.ranks(), graph); };
   } catch (const std::exception&) {
     link.failure = std::current_exception();
   }
   link.graph = std::move(graph);
-  // Duplicates the duplicate: the caller may have freed `parent` by then.
-  link.duplicate = [&made, its_graph = link.graph] { return link_over(made.comm(), &made.ranks(), its_graph); };
   link.end = [](std::function<void()> action) { LeftBehind::of_process().end(std::move(action)); };
   return link;
 }
