@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -28,8 +29,8 @@ namespace {
 
 /// A signal interrupts each call that allocates more.
 std::uint64_t most_uninterrupted_bytes = ~std::uint64_t{0};
-std::size_t allocation_calls = 0;
-bool is_full = false;
+std::atomic<std::size_t> allocation_calls{0};
+std::atomic<bool> is_full{false};
 
 }  // namespace
 
