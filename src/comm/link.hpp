@@ -1,10 +1,12 @@
 // What a communicator is built on: a transport, and optionally the library's own collectives.
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "comm/native.hpp"
 #include "engine/transport.hpp"
@@ -28,12 +30,18 @@ struct Link {
   std::shared_ptr<const Graph> graph{};
   /// What failed on this rank after the transport was made: making the communicator then fails on all ranks.
   std::exception_ptr failure{};
+  /// Of exchange_bytes(). It is taken before the ranks agree to go on, so that each can take part in the exchanges.
+  /// Empty: make_comm() takes it, and the ranks agree once more.
+  std::vector<std::byte> exchange_memory{};
   /// Runs the action that ends the communicator on a thread that may call the library: on this one at once, or on
   /// another one later. Any thread may call it. Empty: any thread may call the library.
   std::function<void(std::function<void()>)> end{};
   /// Makes the links of duplicates while the transport lives. Empty: as this one was made.
   MakeLink duplicate{};
 };
+
+/// What the exchanges of make_comm() need on a rank.
+PENSTOCK_API std::size_t exchange_bytes(int ranks) noexcept;
 
 /// Collective. If it fails on one rank, it fails on all.
 PENSTOCK_API Comm make_comm(MakeLink make_link, const CommOptions& options);

@@ -1,12 +1,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <exception>
 #include <limits>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +16,7 @@
 #include "comm/machine.hpp"
 #include "comm/state.hpp"
 #include "comm/workers.hpp"
+#include "engine/all_or_none.hpp"
 #include "engine/node.hpp"
 #include "penstock/choice_by_cost.hpp"
 #include "penstock/cost_model.hpp"
@@ -26,6 +25,8 @@
 
 namespace penstock::comm {
 namespace {
+
+using engine::all_or_none;
 
 int wanted_progress_cores(const CommOptions& given) {
   const std::int64_t wanted = given.progress_cores != -1 ? given.progress_cores : options().progress_cores;
@@ -64,38 +65,11 @@ RankInfo info_of(const engine::NodeSetup& setup, std::size_t rank) {
   return info;
 }
 
-/// Runs the action on every rank. If it throws on a rank, all ranks throw: that rank its exception, the others
-/// Error(peer_failed) with the text. Allocates nothing.
-template <typename Action>
-void all_or_none(engine::Transport& transport, Action action) {
-  std::array<std::uint64_t, 64> text{};
-  const auto write = [&](const char* what) {
-    std::strncpy(reinterpret_cast<char*>(text.data()), what, sizeof text - 1);
-  };
-  std::exception_ptr failure;
-  try {
-    action();
-  } catch (const std::bad_alloc&) {
-    write("there is not enough memory for a communicator");
-    failure = std::current_exception();
-  } catch (const std::exception& error) {
-    write(error.what());
-    failure = std::current_exception();
-  }
-  // The others report the lowest rank that has failed.
-  const auto ranks = static_cast<std::uint64_t>(transport.size());
-  const auto own = static_cast<std::uint64_t>(transport.rank());
-  std::uint64_t ranks_from_first = failure != nullptr ? ranks - own : 0;
-  transport.maximum(std::span(&ranks_from_first, 1));
-  if (ranks_from_first == 0) return;
-  const std::uint64_t first = ranks - ranks_from_first;
-  if (own != first) text.fill(0);
-  transport.maximum(text);
-  if (failure != nullptr) std::rethrow_exception(failure);
-  throw Error(ErrorCode::peer_failed, reinterpret_cast<const char*>(text.data()), static_cast<int>(first));
-}
+constexpr engine::NodeSetup::More kMore{.facts_bytes = sizeof(RankInfo), .results_bytes = sizeof(WorkerDecision)};
 
 }  // namespace
+
+std::size_t exchange_bytes(int ranks) noexcept { return engine::NodeSetup::memory_bytes(ranks, kMore); }
 
 Comm make_comm(MakeLink make_link, const CommOptions& given) {
   Link link = make_link();
@@ -111,8 +85,10 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   std::vector<WorkerInfo> worker_infos;
   std::vector<std::int32_t> local_domains;
   std::optional<WorkerAgreement> workers_of_all;
-  std::optional<engine::NodeSetup> setup;
-  all_or_none(transport, [&] {
+  std::vector<std::byte> memory = std::move(link.exchange_memory);
+  if (memory.empty()) all_or_none(transport, [&] { memory.resize(exchange_bytes(transport.size())); });
+  engine::NodeSetup setup(transport, std::move(memory), kMore);
+  const std::exception_ptr failure = engine::failure_of([&] {
     if (link.failure != nullptr) std::rethrow_exception(link.failure);
     owned = std::move(link.transport);
     const Options& wanted = options();
@@ -139,11 +115,10 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     const engine::CpuSet bound = engine::cpus_of_this_process();
     mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
     mine.domain = local_domain(bound);
-    setup.emplace(transport, settings, sizeof mine, sizeof(WorkerDecision));
   });
-  setup->exchange_facts(std::as_bytes(std::span(&mine, 1)));
+  setup.exchange_facts(settings, std::as_bytes(std::span(&mine, 1)), failure);
   for (std::size_t rank = 0; rank < worker_infos.size(); ++rank) {
-    const RankInfo info = info_of(*setup, rank);
+    const RankInfo info = info_of(setup, rank);
     worker_infos[rank] = info.worker;
     facts.any_thread = facts.any_thread && info.worker.any_thread != 0;
     local_domains[rank] = info.domain;
@@ -151,10 +126,10 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.native = facts.native && info.native != 0;
     facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, info.plan_cache_bytes);
   }
-  const bool tunes = info_of(*setup, 0).tunes != 0;
-  const std::int16_t network = info_of(*setup, 0).network;
+  const bool tunes = info_of(setup, 0).tunes != 0;
+  const std::int16_t network = info_of(setup, 0).network;
   const std::optional<WorkerDecision> decision = workers_of_all->decide(worker_infos);
-  setup->exchange_results(decision ? std::as_bytes(std::span(&*decision, 1)) : ConstBytes{});
+  setup.exchange_results(settings, decision ? std::as_bytes(std::span(&*decision, 1)) : ConstBytes{});
   const auto end = [run = std::move(link.end)](State* state) noexcept {
     if (!run) return delete state;
     try {
@@ -174,7 +149,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   all_or_none(transport, [&] {
     Workers workers = workers_of_all->reach(worker_infos, [&](std::size_t rank) {
       WorkerDecision told{};
-      const ConstBytes bytes = setup->more_results_of(static_cast<std::int32_t>(rank));
+      const ConstBytes bytes = setup.more_results_of(static_cast<std::int32_t>(rank));
       std::memcpy(&told, bytes.data(), bytes.size());
       return told;
     });
@@ -182,7 +157,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     settings.progress_cpus = std::move(workers.cpus);
     settings.progress_cores = workers.per_node;
     facts.progress_reason = std::move(workers.reason);
-    engine = engine::Engine::create(owned, settings, setup->finish(settings));
+    engine = engine::Engine::create(owned, settings, setup.finish(settings));
     facts.team = engine->team();
     facts.graph = std::move(graph);
     facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);

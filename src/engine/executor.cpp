@@ -70,9 +70,9 @@ class OperationRun final : public Run {
 }  // namespace
 
 std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options) {
-  NodeSetup setup(*transport, options);
-  setup.exchange_facts();
-  setup.exchange_results();
+  NodeSetup setup(*transport, std::vector<std::byte>(NodeSetup::memory_bytes(transport->size(), {})), {});
+  setup.exchange_facts(options);
+  setup.exchange_results(options);
   return create(std::move(transport), options, setup.finish(options));
 }
 

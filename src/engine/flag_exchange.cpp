@@ -22,9 +22,7 @@ long online_cores() {
 FlagExchange::FlagExchange(Core& core)
     : core_(core),
       flags_(*core.node.segment),
-      looks_(static_cast<long>(core.node.ranks.size()) > online_cores() ? kLooksInCrowd : kLooks) {
-  for (auto& each : fast_) each = std::make_unique<Operation>(~std::uint32_t{0});
-}
+      looks_(static_cast<long>(core.node.ranks.size()) > online_cores() ? kLooksInCrowd : kLooks) {}
 
 bool FlagExchange::admit(Operation& operation) {
   flagged_.push_back(&operation);

@@ -58,8 +58,8 @@ class FlagExchange final : public Mechanism {
 
   static constexpr std::size_t kFastPlans = 8;
 
-  Operation& fast_operation(const Plan* plan) const {
-    return *fast_[(reinterpret_cast<std::uintptr_t>(plan) / sizeof(Plan)) % kFastPlans];
+  std::unique_ptr<Operation>& fast_operation(const Plan* plan) {
+    return fast_[(reinterpret_cast<std::uintptr_t>(plan) / sizeof(Plan)) % kFastPlans];
   }
   bool poll_flagged();
   bool take_flag(Operation& operation);
@@ -76,7 +76,8 @@ class FlagExchange final : public Mechanism {
   std::vector<Operation*> flagged_;  ///< operations that use flags and are not over, in the order of their start
   Fifo<Operation*> deferred_;        ///< those of them that wait for a free flag
   PerOperation<State> states_;
-  /// The operations of the fast path: each has a plan that ran lately, since programs alternate between a few.
+  /// The operations of the fast path: each has a plan that ran lately, since programs alternate between a few. Made
+  /// when they are needed.
   std::array<std::unique_ptr<Operation>, kFastPlans> fast_;
   std::uint64_t published_for_ = 0;  ///< sequence + 1 of the operation that the fast path published and left to start()
 };
@@ -86,22 +87,24 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
                                  const Arithmetic& arithmetic, std::uint64_t signature, PlanCache& plans,
                                  Compute compute) {
   const std::uint64_t sequence = core_.operations.next();
-  if (!core_.operations.is_empty() || core_.detector.knows_of_any() ||
+  if (!core_.operations.is_empty() || !core_.operations.can_run_through() || core_.detector.knows_of_any() ||
       !flags_.is_free(sequence, core_.detector.gone()) || bindings.input.size() < plan->input_bytes ||
       bindings.output.size() < plan->output_bytes)
     return false;
   core_.caller = Caller::application;
-  Operation& fast = fast_operation(plan.get());
-  Call& call = fast.call;
-  if (call.plan != plan) {
+  std::unique_ptr<Operation>& kept = fast_operation(plan.get());
+  if (kept == nullptr || kept->call.plan != plan) {
     try {
+      if (kept == nullptr) kept = std::make_unique<Operation>(~std::uint32_t{0});
       flags_.take();
-      call.compiled = plans.get(plan, core_.node.team, core_.node.shared_limit_bytes);
+      kept->call.compiled = plans.get(plan, core_.node.team, core_.node.shared_limit_bytes);
     } catch (const std::exception&) {
       return false;  // start() fails the same way, and tells all ranks
     }
-    call.plan = plan;
+    kept->call.plan = plan;
   }
+  Operation& fast = *kept;
+  Call& call = fast.call;
   call.bindings = bindings;
   call.arithmetic = arithmetic;
   call.signature = signature;

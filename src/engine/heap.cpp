@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -226,11 +226,11 @@ bool Heap::is_alive() const noexcept {
   return lock.l_type != F_UNLCK;
 }
 
-std::uint64_t Heap::free_bytes() noexcept {
-  struct statvfs facts {};
+std::uint64_t Heap::free_bytes() const noexcept {
+  struct statfs facts {};  // by the open file: looking up the path takes longer than the rest
   // A file system without a limit has no blocks.
-  if (::statvfs("/dev/shm", &facts) != 0 || facts.f_blocks == 0) return std::numeric_limits<std::uint64_t>::max();
-  return std::uint64_t{facts.f_bavail} * facts.f_frsize;
+  if (::fstatfs(descriptor_, &facts) != 0 || facts.f_blocks == 0) return std::numeric_limits<std::uint64_t>::max();
+  return std::uint64_t{facts.f_bavail} * static_cast<std::uint64_t>(facts.f_frsize);
 }
 
 std::uint64_t Heap::take(std::uint64_t bytes, std::uint64_t head_bytes) {
@@ -243,6 +243,17 @@ std::uint64_t Heap::take(std::uint64_t bytes, std::uint64_t head_bytes) {
     kept_.erase(same);
     return offset;
   }
+  const std::uint64_t offset = take_addresses(bytes);
+  try {
+    if (head_bytes > 0) commit(offset, head_bytes);
+  } catch (...) {
+    release({offset, bytes, head_bytes, {}});
+    throw;
+  }
+  return offset;
+}
+
+std::uint64_t Heap::take_addresses(std::uint64_t bytes) {
   try {
     return ranges_.take(bytes);
   } catch (const Error&) {

@@ -48,9 +48,6 @@ class Heap : public std::enable_shared_from_this<Heap> {
   static std::shared_ptr<Heap> of_process();
   /// A peer's heap. The first call maps it; it stays mapped while its process lives.
   static std::shared_ptr<Heap> open(const HeapAddress& address);
-  /// The memory that can be committed now, as far as that is known.
-  static std::uint64_t free_bytes() noexcept;
-
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
@@ -69,8 +66,8 @@ class Heap : public std::enable_shared_from_this<Heap> {
     none   ///< nobody accesses it
   };
 
-  /// Allocates addresses without memory, or a range of that size and head that was given back as Use::head: its head
-  /// has the memory as it was left. Only for this process's own heap.
+  /// Allocates addresses of which only the head has memory: new memory, which is zero, or as a range of that size and
+  /// head was left that was given back as Use::head. Only for this process's own heap.
   std::uint64_t take(std::uint64_t bytes, std::uint64_t head_bytes = 0);
   /// Gives memory to these addresses, so that no access faults. New memory is zero. For any heap.
   void commit(std::uint64_t offset, std::uint64_t bytes);
@@ -80,6 +77,8 @@ class Heap : public std::enable_shared_from_this<Heap> {
   /// faults.
   void give_back(std::uint64_t offset, std::uint64_t bytes, std::function<Use()> use, std::uint64_t head_bytes = 0);
 
+  /// The memory that can be committed now, as far as that is known.
+  std::uint64_t free_bytes() const noexcept;
   std::uint64_t committed_bytes() const noexcept;
   std::uint64_t taken_bytes() const;
 
@@ -98,6 +97,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   void lock_as_owner();
   void close_descriptors() noexcept;
   void reclaim();
+  std::uint64_t take_addresses(std::uint64_t bytes);
   void release(const Left& left);
 
   HeapAddress address_;

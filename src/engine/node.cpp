@@ -14,6 +14,7 @@
 #include <random>
 #include <utility>
 
+#include "engine/all_or_none.hpp"
 #include "engine/progress.hpp"
 #include "engine/single_copy.hpp"
 
@@ -72,6 +73,7 @@ struct NodeSetup::RankInfo {
   std::uint64_t limit_bytes;  ///< of the node's segment; the first rank's counts; 0: no segment possible
   HeapAddress heap;           ///< no descriptor: this rank has no heap
   std::int32_t max_tag;       ///< Transport::max_tag()
+  std::uint8_t has_failed;    ///< then nothing else counts
 };
 
 /// What every rank found then.
@@ -82,57 +84,62 @@ struct NodeSetup::SetupResult {
   std::uint64_t block_offset;
 };
 
-NodeSetup::NodeSetup(Transport& transport, const EngineOptions& options, std::size_t more_facts_bytes,
-                     std::size_t more_results_bytes)
-    : transport_(transport), options_(options) {
-  const std::vector<std::int32_t>& nodes = transport.node_of_rank();
-  const auto me = static_cast<std::size_t>(transport.rank());
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    if (nodes[rank] != nodes[me]) continue;
-    if (rank == me) local_rank_ = static_cast<std::uint32_t>(neighbours_.size());
-    neighbours_.push_back(static_cast<std::int32_t>(rank));
-  }
-  const std::size_t facts_bytes = sizeof(RankInfo) + more_facts_bytes;
-  const std::size_t results_bytes = sizeof(SetupResult) + more_results_bytes;
-  sent_.resize(std::max(facts_bytes, results_bytes));
-  facts_.bytes.resize(nodes.size() * facts_bytes);
-  results_.bytes.resize(nodes.size() * results_bytes);
+std::size_t NodeSetup::memory_bytes(int ranks, const More& more) noexcept {
+  const std::size_t facts = sizeof(RankInfo) + more.facts_bytes;
+  const std::size_t results = sizeof(SetupResult) + more.results_bytes;
+  return static_cast<std::size_t>(ranks) * (sizeof(std::int32_t) + facts + results) + std::max(facts, results);
+}
+
+NodeSetup::NodeSetup(Transport& transport, std::vector<std::byte> memory, const More& more) noexcept
+    : transport_(transport), memory_(std::move(memory)) {
+  const auto ranks = static_cast<std::size_t>(transport.size());
+  const std::size_t facts = sizeof(RankInfo) + more.facts_bytes;
+  const std::size_t results = sizeof(SetupResult) + more.results_bytes;
+  Bytes rest = memory_;
+  const auto take = [&](std::size_t bytes) {
+    const Bytes taken = rest.first(bytes);
+    rest = rest.subspan(bytes);
+    return taken;
+  };
+  neighbours_ = {reinterpret_cast<std::int32_t*>(take(ranks * sizeof(std::int32_t)).data()), ranks};
+  facts_ = {.bytes = take(ranks * facts), .own_bytes = sizeof(RankInfo)};
+  results_ = {.bytes = take(ranks * results), .own_bytes = sizeof(SetupResult)};
+  sent_ = rest;
 }
 
 NodeSetup::~NodeSetup() = default;
+
+void NodeSetup::find_neighbours() noexcept {
+  const std::vector<std::int32_t>& nodes = transport_.node_of_rank();
+  const auto me = static_cast<std::size_t>(transport_.rank());
+  std::size_t count = 0;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    if (nodes[rank] != nodes[me]) continue;
+    if (rank == me) local_rank_ = static_cast<std::uint32_t>(count);
+    neighbours_[count++] = static_cast<std::int32_t>(rank);
+  }
+  neighbours_ = neighbours_.first(count);
+}
 
 template <typename T>
 void NodeSetup::exchange(const T& mine, ConstBytes more, Gathered& gathered) {
   gathered.stride_bytes = sizeof mine + more.size();
   std::memcpy(sent_.data(), &mine, sizeof mine);
   if (!more.empty()) std::memcpy(sent_.data() + sizeof mine, more.data(), more.size());
-  transport_.allgather(
-      ConstBytes(sent_).first(gathered.stride_bytes),
-      Bytes(gathered.bytes).first(gathered.stride_bytes * static_cast<std::size_t>(transport_.size())));
+  transport_.allgather(sent_.first(gathered.stride_bytes),
+                       gathered.bytes.first(gathered.stride_bytes * static_cast<std::size_t>(transport_.size())));
 }
 
 NodeSetup::RankInfo NodeSetup::info_of(std::int32_t rank) const {
   RankInfo info;
-  std::memcpy(&info, facts_.bytes.data() + static_cast<std::size_t>(rank) * facts_.stride_bytes, sizeof info);
+  std::memcpy(&info, facts_.of(rank).data(), sizeof info);
   return info;
 }
 
 NodeSetup::SetupResult NodeSetup::result_of(std::int32_t rank) const {
   SetupResult result;
-  std::memcpy(&result, results_.bytes.data() + static_cast<std::size_t>(rank) * results_.stride_bytes, sizeof result);
+  std::memcpy(&result, results_.of(rank).data(), sizeof result);
   return result;
-}
-
-ConstBytes NodeSetup::more_facts_of(std::int32_t rank) const {
-  return ConstBytes(facts_.bytes)
-      .subspan(static_cast<std::size_t>(rank) * facts_.stride_bytes, facts_.stride_bytes)
-      .subspan(sizeof(RankInfo));
-}
-
-ConstBytes NodeSetup::more_results_of(std::int32_t rank) const {
-  return ConstBytes(results_.bytes)
-      .subspan(static_cast<std::size_t>(rank) * results_.stride_bytes, results_.stride_bytes)
-      .subspan(sizeof(SetupResult));
 }
 
 void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexcept {
@@ -147,10 +154,11 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
   if (!options.shared_memory) write(problem_, "switched off by PENSTOCK_SHARED_MEMORY");
   if (neighbours_.size() == 1 || !options.shared_memory) return;
   try {
-    mine.heap = Heap::of_process()->address();
+    const std::shared_ptr<Heap> heap = Heap::of_process();
+    mine.heap = heap->address();
     if (local_rank_ > 0) return;
     const auto local_size = static_cast<std::uint32_t>(neighbours_.size());
-    const std::uint64_t free_bytes = Heap::free_bytes();
+    const std::uint64_t free_bytes = heap->free_bytes();
     const std::uint64_t limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // others need some, too
     if (layout_of(local_size, mine.eager_bytes, limit_bytes).ranks != 0) {
       mine.limit_bytes = limit_bytes;
@@ -165,11 +173,22 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
   }
 }
 
-void NodeSetup::exchange_facts(ConstBytes more) {
+void NodeSetup::throw_if_failed(const std::exception_ptr& failure) const {
+  for (std::int32_t rank = 0; rank < transport_.size(); ++rank)
+    if (info_of(rank).has_failed != 0) throw_on_all(transport_, rank, failure);
+}
+
+void NodeSetup::exchange_facts(const EngineOptions& options, ConstBytes more, const std::exception_ptr& failure) {
   RankInfo mine{};
-  write_facts(mine, options_);
-  mine.max_tag = transport_.max_tag();
+  if (failure == nullptr) {
+    find_neighbours();
+    write_facts(mine, options);
+    mine.max_tag = transport_.max_tag();
+  } else {
+    mine.has_failed = 1;
+  }
   exchange(mine, more, facts_);
+  throw_if_failed(failure);
 }
 
 void NodeSetup::take_segment(SetupResult& mine) noexcept {
@@ -188,12 +207,12 @@ void NodeSetup::take_segment(SetupResult& mine) noexcept {
   }
 }
 
-void NodeSetup::try_single_copy(SetupResult& mine) noexcept {
+void NodeSetup::try_single_copy(SetupResult& mine, const EngineOptions& options) noexcept {
   const auto give_up = [&](const char* what, int error) noexcept {
     std::snprintf(copy_problem_.data(), copy_problem_.size(), "%s%s%s", what, error != 0 ? ": " : "",
                   error != 0 ? std::strerror(error) : "");
   };
-  if (!options_.single_copy) return give_up("switched off by PENSTOCK_SINGLE_COPY", 0);
+  if (!options.single_copy) return give_up("switched off by PENSTOCK_SINGLE_COPY", 0);
   for (const std::int32_t rank : neighbours_) {
     const RankInfo peer = info_of(rank);
     const Obstacle found = known_obstacle(static_cast<pid_t>(peer.process), peer.probe_address, peer.probe_value);
@@ -202,11 +221,11 @@ void NodeSetup::try_single_copy(SetupResult& mine) noexcept {
   mine.single_copy = 1;
 }
 
-void NodeSetup::exchange_results(ConstBytes more) {
+void NodeSetup::exchange_results(const EngineOptions& options, ConstBytes more) {
   SetupResult mine{};
   if (neighbours_.size() > 1) {
     take_segment(mine);
-    try_single_copy(mine);
+    try_single_copy(mine, options);
     mine.has_text = problem_[0] != '\0' ? 1 : 0;
   }
   exchange(mine, more, results_);
@@ -218,6 +237,10 @@ void NodeSetup::exchange_results(ConstBytes more) {
     segment_->join([&](std::uint32_t i) { return result_of(neighbours_[i]).block_offset; });
   else
     segment_.reset();
+  agree_on_problem();
+}
+
+void NodeSetup::agree_on_problem() {
   for (std::int32_t rank = 0; rank < transport_.size() && first_with_problem_ < 0; ++rank)
     if (result_of(rank).has_text != 0) first_with_problem_ = rank;
   if (first_with_problem_ < 0) return;
@@ -228,7 +251,7 @@ void NodeSetup::exchange_results(ConstBytes more) {
 }
 
 /// Team and limits: the same on all ranks.
-void NodeSetup::add_levels(Node& node) const {
+void NodeSetup::add_levels(Node& node, const EngineOptions& options) const {
   const std::vector<std::int32_t>& nodes = transport_.node_of_rank();
   // A node shares memory when all its ranks could.
   std::map<std::int32_t, bool> shares;
@@ -262,17 +285,16 @@ void NodeSetup::add_levels(Node& node) const {
   }
   node.team.shared_limit_bytes = node.shared_limit_bytes;
   // Where a node became several, nobody knows how many of these have one.
-  node.team.progress_cores = numbers.size() == shares.size() ? options_.progress_cores : 0;
+  node.team.progress_cores = numbers.size() == shares.size() ? options.progress_cores : 0;
 }
 
 Node NodeSetup::finish(const EngineOptions& options) {
   Node node;
-  options_ = options;
   node.communicator = info_of(0).communicator;
   if (first_with_problem_ >= 0)
     node.facts.push_back("shared memory: given up on the node of rank " + std::to_string(first_with_problem_) + ": " +
                          first_problem_.data());
-  add_levels(node);
+  add_levels(node, options);
   std::vector<std::int32_t> workers = options.progress_cpus;
   workers.resize(static_cast<std::size_t>(std::max(options.progress_threads, 0)), -1);
   node.workers = Progress::of_process().claim_threads(std::move(workers));
@@ -283,7 +305,7 @@ Node NodeSetup::finish(const EngineOptions& options) {
     if (node.facts.empty()) node.facts.push_back("shared memory: none, no other rank on this node");
     return node;
   }
-  node.ranks = neighbours_;
+  node.ranks.assign(neighbours_.begin(), neighbours_.end());
   node.single_copy = true;
   for (std::size_t i = 0; i < neighbours_.size(); ++i) {
     const std::int32_t rank = neighbours_[i];

@@ -4,8 +4,11 @@
 #include <sys/types.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,24 +37,34 @@ struct Node {
 };
 
 /// How a Node is made: by two exchanges between the ranks, which also carry what the maker of the communicator has to
-/// say. Whatever fails on one rank makes all ranks of its node do without shared memory.
+/// say, and whether a rank has failed. What keeps a rank from sharing memory makes all ranks of its node do without.
+///
+/// A rank that has failed, or has run out of memory, takes part in the next exchange, by which all ranks learn of it.
+/// So nothing that exchanges need is allocated here, but by the caller.
 class NodeSetup {
  public:
-  /// Local. Takes all memory that the exchanges need; `more_*_bytes` bound what the maker adds to each.
-  NodeSetup(Transport& transport, const EngineOptions& options, std::size_t more_facts_bytes = 0,
-            std::size_t more_results_bytes = 0);
+  /// Sizes of what the maker adds to each exchange.
+  struct More {
+    std::size_t facts_bytes = 0;
+    std::size_t results_bytes = 0;
+  };
+  static std::size_t memory_bytes(int ranks, const More& more) noexcept;
+
+  /// Local. `memory`: of memory_bytes().
+  NodeSetup(Transport& transport, std::vector<std::byte> memory, const More& more) noexcept;
   ~NodeSetup();
   NodeSetup(const NodeSetup&) = delete;
   NodeSetup& operator=(const NodeSetup&) = delete;
 
-  /// Blocking and collective, one after the other, with as many bytes on all ranks.
-  void exchange_facts(ConstBytes more = {});
-  void exchange_results(ConstBytes more = {});
+  /// Blocking and collective, one after the other. If a rank passes a `failure`, all ranks throw as all_or_none() does.
+  /// `more`: of the size that the constructor was told, or shorter on all ranks.
+  void exchange_facts(const EngineOptions& options, ConstBytes more = {}, const std::exception_ptr& failure = nullptr);
+  void exchange_results(const EngineOptions& options, ConstBytes more = {});
   /// What that rank has added to the facts, and to the results.
-  ConstBytes more_facts_of(std::int32_t rank) const;
-  ConstBytes more_results_of(std::int32_t rank) const;
+  ConstBytes more_facts_of(std::int32_t rank) const { return facts_.of(rank).subspan(facts_.own_bytes); }
+  ConstBytes more_results_of(std::int32_t rank) const { return results_.of(rank).subspan(results_.own_bytes); }
 
-  /// Local. `options` replaces the options of the constructor; only those of progress may differ.
+  /// Local. Only the options of progress may differ from those of the exchanges.
   Node finish(const EngineOptions& options);
 
  private:
@@ -59,33 +72,41 @@ class NodeSetup {
   struct SetupResult;
   using Text = std::array<char, 256>;
 
-  /// What all ranks have sent: of each first what the engine needs, then what the maker has added.
+  /// A record of each rank: first what the engine needs, then what the maker has added.
   struct Gathered {
-    std::vector<std::byte> bytes;
+    Bytes bytes;
+    std::size_t own_bytes;
     std::size_t stride_bytes = 0;
+
+    ConstBytes of(std::int32_t rank) const {
+      return ConstBytes(bytes).subspan(static_cast<std::size_t>(rank) * stride_bytes, stride_bytes);
+    }
   };
 
   template <typename T>
   void exchange(const T& mine, ConstBytes more, Gathered& gathered);
+  void find_neighbours() noexcept;
+  void throw_if_failed(const std::exception_ptr& failure) const;
   RankInfo info_of(std::int32_t rank) const;
   SetupResult result_of(std::int32_t rank) const;
   void write_facts(RankInfo& mine, const EngineOptions& options) noexcept;
   void take_segment(SetupResult& mine) noexcept;
-  void try_single_copy(SetupResult& mine) noexcept;
-  void add_levels(Node& node) const;
+  void try_single_copy(SetupResult& mine, const EngineOptions& options) noexcept;
+  void agree_on_problem();
+  void add_levels(Node& node, const EngineOptions& options) const;
 
   Transport& transport_;
-  EngineOptions options_;
-  std::vector<std::int32_t> neighbours_;  ///< the ranks of this node
+  std::vector<std::byte> memory_;
+  std::span<std::int32_t> neighbours_;  ///< the ranks of this node
+  Bytes sent_;
+  Gathered facts_;
+  Gathered results_;
   std::uint32_t local_rank_ = 0;
   Text problem_{};        ///< why this rank can share no memory
   Text copy_problem_{};   ///< why it cannot read that of others
   Text first_problem_{};  ///< that of the first rank that has one
   std::int32_t first_with_problem_ = -1;
   std::unique_ptr<Segment> segment_;
-  std::vector<std::byte> sent_;
-  Gathered facts_;
-  Gathered results_;
 };
 
 }  // namespace penstock::engine

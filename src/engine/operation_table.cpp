@@ -1,12 +1,26 @@
 #include "engine/operation_table.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "engine/segment.hpp"
 
 namespace penstock::engine {
+namespace {
+
+constexpr std::size_t kFewestPasts = 16;
+
+}  // namespace
+
+/// Called before an operation starts: its end must not lack memory.
+void OperationTable::make_room(std::uint64_t sequence) {
+  const auto needed = static_cast<std::size_t>(std::min<std::uint64_t>(sequence + 1, kPasts));
+  if (needed > past_.size()) past_.resize(std::max<std::size_t>(std::bit_ceil(needed), kFewestPasts));
+}
 
 Operation& OperationTable::at(std::uint64_t sequence) {
+  make_room(sequence);
   const auto index = static_cast<std::size_t>(sequence - base_);
   while (window_.size() <= index) window_.push(nullptr);
   Operation*& entry = window_[index];
@@ -35,15 +49,14 @@ void OperationTable::start(Operation& next) {
 }
 
 void OperationTable::run_through(std::uint64_t signature) {
-  past_[next_ % past_.size()] = {next_, signature, false, false, nullptr};
+  past_[next_ % kPasts] = {next_, signature, false, false, nullptr};
   base_ = ++next_;
   publish();
 }
 
 void OperationTable::finish(Operation& operation) {
-  past_[operation.sequence % past_.size()] = {operation.sequence, operation.call.signature, operation.has_failed(),
-                                              false,
-                                              operation.call.compiled ? operation.call.compiled->traffic() : nullptr};
+  past_[operation.sequence % kPasts] = {operation.sequence, operation.call.signature, operation.has_failed(), false,
+                                        operation.call.compiled ? operation.call.compiled->traffic() : nullptr};
   --unfinished_;
   operation.finished.store(true, std::memory_order_seq_cst);
 }

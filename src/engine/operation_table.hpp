@@ -1,9 +1,10 @@
 // The operations of a communicator: those that are not over on this rank, and the signatures of recent ones that are.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/operation.hpp"
@@ -36,7 +37,8 @@ class OperationTable {
   Operation& at(std::uint64_t sequence);
   Operation* find(std::uint64_t sequence) const;  ///< nullptr if it has no record, or is over
   void start(Operation& next);
-  /// start() and the end of the operation at once, if the window is empty.
+  /// start() and the end of the operation at once, if the window is empty and can_run_through().
+  bool can_run_through() const { return next_ % kPasts < past_.size(); }
   void run_through(std::uint64_t signature);
   void finish(Operation& operation);
   void advance();
@@ -44,11 +46,15 @@ class OperationTable {
 
   /// An operation that was completed here has failed elsewhere; false if that was known, or it is forgotten.
   bool note_failed_elsewhere(std::uint64_t sequence) {
-    Past& past = past_[sequence % past_.size()];
-    return past.sequence == sequence && !past.failed && !std::exchange(past.failed_elsewhere, true);
+    const std::size_t place = sequence % kPasts;
+    return place < past_.size() && past_[place].sequence == sequence && !past_[place].failed &&
+           !std::exchange(past_[place].failed_elsewhere, true);
   }
 
-  const Past& past(std::uint64_t sequence) const { return past_[sequence % past_.size()]; }
+  const Past& past(std::uint64_t sequence) const {
+    static const Past none;
+    return sequence % kPasts < past_.size() ? past_[sequence % kPasts] : none;
+  }
 
   /// User operations (UserOp) whose last operation is over. Destroying them may take a lock of the caller, so it is
   /// done without the engine's lock.
@@ -56,6 +62,9 @@ class OperationTable {
   std::vector<std::shared_ptr<const UserOp>> take_dropped() { return std::exchange(dropped_, {}); }
 
  private:
+  static constexpr std::size_t kPasts = 1024;
+
+  void make_room(std::uint64_t sequence);
   void publish() const;
   void disown(Operation& operation);
 
@@ -66,7 +75,8 @@ class OperationTable {
   Fifo<Operation*> window_;  ///< from base_ on; nullptr: no record yet
   std::vector<std::unique_ptr<Operation>> records_;
   std::vector<Operation*> idle_;
-  std::array<Past, 1024> past_;
+  /// By sequence, modulo kPasts. It grows with the sequence: a communicator that is hardly used takes little memory.
+  std::vector<Past> past_;
   std::vector<std::shared_ptr<const UserOp>> dropped_;
 };
 

@@ -74,12 +74,6 @@ Segment::Segment(const SegmentLayout& layout, std::uint32_t local_rank)
   for (std::uint32_t i = 0; i < kCellsOfRank; ++i)
     cell_offset_[i] = i <= kSmallCells ? layout.stub_offset_bytes + (i == 0 ? 0 : sizeof(Cell) + (i - 1) * kSmallStride)
                                        : layout.cells_offset_bytes + (i - 1 - kSmallCells) * layout.cell_stride_bytes;
-  try {
-    heap_->commit(offset_, layout.flags_offset_bytes);
-  } catch (...) {
-    heap_->give_back(offset_, layout.block_bytes, {});
-    throw;
-  }
   std::byte* const own = blocks_[local_rank] = heap_->base() + offset_;
   heaps_[local_rank] = heap_;
   (new (own) RankSlot)->queue_tail.store(stub(local_rank));

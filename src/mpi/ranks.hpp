@@ -17,10 +17,6 @@ struct Ranks {
   bool any_thread = false;                 ///< on all of them
 };
 
-/// Collective. If a rank passes a `failure`, all ranks throw: that rank its failure, the others Error(peer_failed) with
-/// that rank. Allocates nothing if no rank passes one.
-void require_all(MPI_Comm comm, const std::exception_ptr& failure);
-
 struct Version {
   std::uint32_t major, minor, patch;
 };
@@ -28,26 +24,12 @@ struct Version {
 /// Of this library.
 PENSTOCK_API extern const Version kVersion;
 
-/// Finds the nodes by one small exchange. The constructor allocates all memory.
-class PENSTOCK_API RankFinder {
- public:
-  explicit RankFinder(int size);
-  /// Collective. Throws Error(mismatch) on all ranks if their `version`s differ.
-  Ranks find(MPI_Comm comm, int thread_level, const Version& version = kVersion);
-
- private:
-  /// In all versions of Penstock the first two words that a rank sends, so that others understand the last one.
-  struct Facts {
-    std::uint64_t node;
-    std::uint32_t thread_level;
-    std::uint32_t version;
-  };
-  void require_one_version() const;
-
-  std::vector<Facts> facts_;
-  std::vector<std::uint64_t> names_;
-  std::vector<std::int32_t> order_;
-  Ranks ranks_;
-};
+/// Finds the nodes, and whether all ranks can go on. Collective: one small exchange, two in large communicators. If a
+/// rank passes a `failure` or has too little memory, all ranks throw: that rank its failure, the others
+/// Error(peer_failed) with that rank. Throws Error(mismatch) on all ranks if their `version`s differ.
+PENSTOCK_API Ranks find_ranks(MPI_Comm comm, int thread_level, const std::exception_ptr& failure = nullptr,
+                              const Version& version = kVersion);
+/// The same for ranks that know each other already. Allocates nothing if no rank passes a failure.
+void require_all(MPI_Comm comm, const std::exception_ptr& failure);
 
 }  // namespace penstock::mpi

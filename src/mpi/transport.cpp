@@ -39,6 +39,16 @@ std::string short_version(std::string_view text) {
   return result;
 }
 
+const std::string& library_version() {
+  static const std::string known = [] {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+    return short_version({version, static_cast<std::size_t>(length)});
+  }();
+  return known;
+}
+
 /// Count and type of so many bytes, which an int may not hold. Any two shapes of as many bytes match.
 class Shape {
  public:
@@ -199,27 +209,22 @@ class Retired {
 
 class MpiTransport final : public engine::Transport {
  public:
-  /// Local. Takes all memory that open() needs. `known`: the ranks of `parent`, or nullptr if open() must find them.
-  MpiTransport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known) : piece_bytes_(piece_bytes) {
+  /// Local. Takes all memory that it needs until open() returns.
+  MpiTransport(MPI_Comm parent, std::uint64_t piece_bytes) : piece_bytes_(piece_bytes) {
     check(MPI_Comm_rank(parent, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(parent, &size_), "MPI_Comm_size");
     check(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
-    if (known != nullptr)
-      ranks_ = *known;
-    else
-      finder_.emplace(size_);
     sent_.resize(static_cast<std::size_t>(size_));
     describe();
     at_finalize_ = AtFinalize([this] { close(); });
     Retired::of_process();
   }
 
-  /// Collective. Makes the duplicate.
-  void open(MPI_Comm parent) {
+  /// Collective. Makes the duplicate of `parent`, which has these ranks.
+  void open(MPI_Comm parent, Ranks ranks) {
+    ranks_ = std::move(ranks);
     comm_ = duplicate(parent);
     find_max_tag();
-    if (finder_) ranks_ = finder_->find(comm_, thread_level_);
-    finder_.reset();
   }
 
   ~MpiTransport() override {
@@ -235,6 +240,7 @@ class MpiTransport final : public engine::Transport {
   std::string description() const override { return description_; }
   MPI_Comm comm() const { return comm_; }
   const Ranks& ranks() const { return ranks_; }
+  int thread_level() const { return thread_level_; }
 
   bool isend(ConstBytes from, int peer, int tag, Token token) override {
     const std::lock_guard lock(mutex_);
@@ -366,10 +372,7 @@ class MpiTransport final : public engine::Transport {
   }
 
   void describe() {
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length = 0;
-    check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
-    description_ = short_version({version, static_cast<std::size_t>(length)});
+    description_ = library_version();
     if (const std::string settings = collective_settings(); !settings.empty()) description_ += " with " + settings;
     description_ += " (" PENSTOCK_MPI_ABI " ABI, ";
     description_ += thread_level_ == MPI_THREAD_MULTIPLE ? "any thread" : "calling thread only";
@@ -513,7 +516,6 @@ class MpiTransport final : public engine::Transport {
   int thread_level_ = MPI_THREAD_SINGLE;
   int max_tag_ = 32767;
   Ranks ranks_{};
-  std::optional<RankFinder> finder_;  ///< until open()
   std::string description_;
 
   std::mutex mutex_;
@@ -562,35 +564,49 @@ class LeftBehind {
   AtFinalize at_finalize_{[this] { end_all(); }};
 };
 
-std::unique_ptr<MpiTransport> open_transport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known) {
+/// `known`: the ranks of `parent`, or nullptr if they must be found. Runs `prepare` before the ranks agree to go on;
+/// what it throws on one rank fails the call on all.
+template <typename Prepare>
+std::unique_ptr<MpiTransport> open_transport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known,
+                                             Prepare prepare) {
   require_running();
   LeftBehind::of_process().end_all();
   Retired::of_process().look();
   std::unique_ptr<MpiTransport> transport;
+  Ranks ranks;
   std::exception_ptr failure;
   try {
-    transport = std::make_unique<MpiTransport>(parent, piece_bytes, known);
+    transport = std::make_unique<MpiTransport>(parent, piece_bytes);
+    if (known != nullptr) ranks = *known;
+    prepare(*transport);
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
-  require_all(parent, failure);
-  transport->open(parent);
+  if (known != nullptr)
+    require_all(parent, failure);
+  else
+    ranks = find_ranks(parent, transport != nullptr ? transport->thread_level() : MPI_THREAD_SINGLE, failure);
+  transport->open(parent, std::move(ranks));
   return transport;
 }
 
 comm::Link link_over(MPI_Comm parent, const Ranks* known, std::shared_ptr<const Graph> graph) {
-  std::unique_ptr<MpiTransport> transport = open_transport(parent, kPieceBytes, known);
+  std::vector<std::byte> exchange_memory;
+  std::unique_ptr<MpiTransport> transport = open_transport(
+      parent, kPieceBytes, known,
+      [&exchange_memory](const MpiTransport& opened) { exchange_memory.resize(comm::exchange_bytes(opened.size())); });
   const MpiTransport& made = *transport;
   comm::Link link(std::move(transport));
+  link.exchange_memory = std::move(exchange_memory);
   try {
     // MPI never matches messages with collectives of the same communicator, so both use one duplicate.
     link.native = make_native(made.comm(), made.ranks().any_thread);
+    // Duplicates the duplicate: the caller may have freed `parent` by then.
+    link.duplicate = [&made, graph] { return link_over(made.comm(), &made.ranks(), graph); };
   } catch (const std::exception&) {
     link.failure = std::current_exception();
   }
   link.graph = std::move(graph);
-  // Duplicates the duplicate: the caller may have freed `parent` by then.
-  link.duplicate = [&made, its_graph = link.graph] { return link_over(made.comm(), &made.ranks(), its_graph); };
   link.end = [](std::function<void()> action) { LeftBehind::of_process().end(std::move(action)); };
   return link;
 }
@@ -598,7 +614,7 @@ comm::Link link_over(MPI_Comm parent, const Ranks* known, std::shared_ptr<const 
 }  // namespace
 
 std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t piece_bytes) {
-  return open_transport(parent, piece_bytes, nullptr);
+  return open_transport(parent, piece_bytes, nullptr, [](const MpiTransport&) {});
 }
 
 comm::Link make_link(MPI_Comm parent) {

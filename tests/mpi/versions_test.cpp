@@ -6,16 +6,16 @@
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
+  using penstock::mpi::find_ranks;
   using penstock::mpi::kVersion;
-  using penstock::mpi::RankFinder;
   const int size = world_size();
-  CHECK(RankFinder(size).find(MPI_COMM_WORLD, MPI_THREAD_SINGLE).node_of_rank.size() == static_cast<std::size_t>(size));
+  CHECK(find_ranks(MPI_COMM_WORLD, MPI_THREAD_SINGLE).node_of_rank.size() == static_cast<std::size_t>(size));
   penstock::mpi::Version newer = kVersion;
   ++newer.minor;
   const int last = size - 1;
   if (size > 1) {
     try {
-      RankFinder(size).find(MPI_COMM_WORLD, MPI_THREAD_SINGLE, world_rank() == last ? newer : kVersion);
+      find_ranks(MPI_COMM_WORLD, MPI_THREAD_SINGLE, nullptr, world_rank() == last ? newer : kVersion);
       CHECK(!"found");
     } catch (const penstock::Error& error) {
       CHECK(error.code() == penstock::ErrorCode::mismatch);

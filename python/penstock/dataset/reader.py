@@ -384,9 +384,18 @@ def _object(filesystem: Any, url: str, limit: int) -> Any:
         raise
     except Exception as error:
         # Servers of objects refuse every range of an object without bytes (RFC 9110, 14.1.2).
-        if ("416" in str(error) or "range" in str(error).lower()) and filesystem.size(url) == 0:
+        if _is_refused_range(error) and filesystem.size(url) == 0:
             return b""
         raise
+
+
+def _is_refused_range(error: BaseException | None) -> bool:
+    # Clients say it in words of their own, or only in what caused their error.
+    while error is not None:
+        if "416" in str(error) or "range" in str(error).lower():
+            return True
+        error = error.__cause__
+    return False
 
 
 def filesystem(url: str, storage_options: dict[str, Any] | None) -> Any:

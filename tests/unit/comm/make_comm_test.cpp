@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -156,45 +157,116 @@ class Fed : public engine::Transport {
   const std::unique_ptr<engine::Transport> under_;
 };
 
-TEST(MakeComm, FailsOnAllRanksOrNoneWhicheverAllocationFails) {
+/// Lets each allocation of the victim fail in turn. `has_memory`: that for the exchanges was taken with the link.
+void fail_each_allocation(const std::vector<std::int32_t>& nodes, std::size_t victim, bool has_memory) {
   constexpr int kMostAllocations = 2000;
+  bool was_reached = true;
+  int allocation = 0;
+  for (; was_reached && allocation < kMostAllocations; ++allocation) {
+    auto transports = engine::make_local_transports(nodes);
+    std::vector<std::string> outcomes(nodes.size());
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        Link link(std::make_unique<Fed>(std::move(transports[rank])));
+        if (has_memory) link.exchange_memory.resize(exchange_bytes(static_cast<int>(nodes.size())));
+        const MakeLink make_link = [&] {
+          if (rank == victim) allocations_left = allocation;
+          return std::move(link);
+        };
+        std::optional<Comm> comm;
+        try {
+          comm.emplace(make_comm(make_link, {.progress_cores = 0}));
+          outcomes[rank] = "made";
+        } catch (const std::bad_alloc&) {
+          outcomes[rank] = "failed";
+        } catch (const Error&) {
+          outcomes[rank] = "failed";
+        }
+        if (rank == victim) was_reached = std::exchange(allocations_left, -1) < 0;
+        if (comm) comm->run({.kind = CollectiveKind::barrier}, {}, {});
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(outcomes, std::vector<std::string>(nodes.size(), outcomes[0]))
+        << "rank " << victim << ", allocation " << allocation;
+  }
+  EXPECT_GT(allocation, 20);
+  EXPECT_LT(allocation, kMostAllocations);
+}
+
+TEST(MakeComm, FailsOnAllRanksOrNoneWhicheverAllocationFails) {
   const std::vector<std::int32_t> nodes = {0, 0, 1};
   const engine::Heap& heap = *engine::Heap::of_process();
   const std::uint64_t taken = heap.taken_bytes();
-  for (std::size_t victim = 0; victim < nodes.size(); ++victim) {
-    bool was_reached = true;
-    int allocation = 0;
-    for (; was_reached && allocation < kMostAllocations; ++allocation) {
-      auto transports = engine::make_local_transports(nodes);
-      std::vector<std::string> outcomes(nodes.size());
-      std::vector<std::thread> threads;
-      for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-        threads.emplace_back([&, rank] {
-          Link link(std::make_unique<Fed>(std::move(transports[rank])));
-          const MakeLink make_link = [&] {
-            if (rank == victim) allocations_left = allocation;
-            return std::move(link);
-          };
-          std::optional<Comm> comm;
-          try {
-            comm.emplace(make_comm(make_link, {.progress_cores = 0}));
-            outcomes[rank] = "made";
-          } catch (const std::bad_alloc&) {
-            outcomes[rank] = "failed";
-          } catch (const Error&) {
-            outcomes[rank] = "failed";
-          }
-          if (rank == victim) was_reached = std::exchange(allocations_left, -1) < 0;
-          if (comm) comm->run({.kind = CollectiveKind::barrier}, {}, {});
-        });
-      for (std::thread& thread : threads) thread.join();
-      EXPECT_EQ(outcomes, std::vector<std::string>(nodes.size(), outcomes[0]))
-          << "rank " << victim << ", allocation " << allocation;
-    }
-    EXPECT_GT(allocation, 20);
-    EXPECT_LT(allocation, kMostAllocations);
-  }
+  for (const bool has_memory : {false, true})
+    for (std::size_t victim = 0; victim < nodes.size(); ++victim) fail_each_allocation(nodes, victim, has_memory);
   EXPECT_EQ(heap.taken_bytes(), taken) << "what failed has given back its memory";
+}
+
+TEST(MakeComm, FailsOnAllRanksWhereTheLinkOfOneHasFailed) {
+  for (const std::size_t victim : {0u, 1u, 2u}) {
+    auto transports = engine::make_local_transports({0, 0, 1});
+    std::vector<std::string> outcomes(transports.size());
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < outcomes.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        const MakeLink make_link = [&] {
+          Link link(std::move(transports[rank]));
+          link.exchange_memory.resize(exchange_bytes(3));
+          if (rank >= victim)
+            link.failure = std::make_exception_ptr(
+                Error(ErrorCode::no_space, "no descriptors on rank " + std::to_string(rank), static_cast<int>(rank)));
+          return link;
+        };
+        try {
+          make_comm(make_link, {.progress_cores = 0});
+        } catch (const Error& error) {
+          outcomes[rank] =
+              std::string(name(error.code())) + " " + std::to_string(error.rank()) + ": " + error.message();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+      const std::size_t reported = std::max(rank, victim);
+      EXPECT_EQ(outcomes[rank].starts_with(rank < victim ? "peer_failed " : "no_space "), true) << outcomes[rank];
+      EXPECT_NE(outcomes[rank].find("no descriptors on rank " + std::to_string(reported)), std::string::npos)
+          << "rank " << rank << " of " << victim << ": " << outcomes[rank];
+    }
+  }
+}
+
+/// Counts the exchanges of its rank.
+class Counting final : public Fed {
+ public:
+  Counting(std::unique_ptr<engine::Transport> under, int& exchanges) : Fed(std::move(under)), exchanges_(exchanges) {}
+  void allgather(ConstBytes mine, Bytes all) override {
+    ++exchanges_;
+    Fed::allgather(mine, all);
+  }
+  void maximum(std::span<std::uint64_t> values) override {
+    ++exchanges_;
+    Fed::maximum(values);
+  }
+
+ private:
+  int& exchanges_;
+};
+
+TEST(MakeComm, NeedsThreeExchanges) {
+  auto transports = engine::make_local_transports({0, 0, 1});
+  std::vector<int> exchanges(transports.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < exchanges.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      const MakeLink make_link = [&] {
+        Link link(std::make_unique<Counting>(std::move(transports[rank]), exchanges[rank]));
+        link.exchange_memory.resize(exchange_bytes(3));
+        return link;
+      };
+      make_comm(make_link, {.progress_cores = 0});
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(exchanges, std::vector<int>(3, 3));
 }
 
 /// That of a rank whose MPI was initialized for one thread.

@@ -93,7 +93,9 @@ TEST(Network, IsTheSameOnRanksWithOtherOptionsAndCaches) {
           [&] {
             std::unique_lock lock(mutex);
             options().network = networks[rank];
-            return Link(std::make_unique<WithOwnOptions>(std::move(transports[rank]), std::move(lock)));
+            Link link(std::make_unique<WithOwnOptions>(std::move(transports[rank]), std::move(lock)));
+            link.exchange_memory.resize(exchange_bytes(static_cast<int>(kNodes.size())));
+            return link;
           },
           {.progress_cores = 0});
       const auto explain = [&](CollectiveKind kind, std::uint64_t count) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -28,11 +29,15 @@ namespace {
 
 /// A signal interrupts each call that allocates more.
 std::uint64_t most_uninterrupted_bytes = ~std::uint64_t{0};
+std::atomic<std::size_t> allocation_calls{0};
+std::atomic<bool> is_full{false};
 
 }  // namespace
 
 // In place of the C library's.
 extern "C" int posix_fallocate(int descriptor, off_t offset, off_t bytes) {
+  ++allocation_calls;
+  if (is_full) return ENOSPC;
   if (static_cast<std::uint64_t>(bytes) > most_uninterrupted_bytes) return EINTR;
   return ::fallocate(descriptor, 0, offset, bytes) == 0 ? 0 : errno;
 }
@@ -140,18 +145,17 @@ TEST(Heaps, KeepTheMemoryOfAFewRangesOfWhichOnlyTheHeadHasSome) {
     heap.give_back(
         offset, 16 * kPage, [] { return Heap::Use::head; }, kPage);
   };
-  const auto take = [&] {
-    const std::uint64_t offset = heap.take(16 * kPage, kPage);
-    heap.commit(offset, kPage);
-    return offset;
-  };
+  const auto take = [&] { return heap.take(16 * kPage, kPage); };
   const std::uint64_t first = take();
+  EXPECT_EQ(heap.committed_bytes(), before + kPage);
   heap.base()[first] = std::byte{7};
   give_back(first);
   EXPECT_EQ(heap.committed_bytes(), before + kPage);
   EXPECT_EQ(heap.taken_bytes(), taken);
   EXPECT_NE(heap.take(16 * kPage, 2 * kPage), first) << "another head";
+  const std::size_t calls = allocation_calls;
   EXPECT_EQ(take(), first);
+  EXPECT_EQ(allocation_calls, calls) << "it has its memory";
   EXPECT_EQ(heap.base()[first], std::byte{7});
   std::vector<std::uint64_t> many(20);
   for (std::uint64_t& offset : many) offset = take();
@@ -162,16 +166,23 @@ TEST(Heaps, KeepTheMemoryOfAFewRangesOfWhichOnlyTheHeadHasSome) {
 TEST(Heaps, KeepTheRangesThatWereGivenBackLast) {
   Heap& heap = *Heap::of_process();
   const auto use = [&](std::uint64_t bytes) {
-    const std::uint64_t offset = heap.take(bytes, kPage);
-    heap.commit(offset, kPage);
     heap.give_back(
-        offset, bytes, [] { return Heap::Use::head; }, kPage);
+        heap.take(bytes, kPage), bytes, [] { return Heap::Use::head; }, kPage);
   };
   for (std::uint64_t pages = 30; pages < 50; ++pages) use(pages * kPage);
   use(20 * kPage);
   const std::uint64_t before = heap.committed_bytes();
   heap.give_back(heap.take(20 * kPage, kPage), 20 * kPage, {});
   EXPECT_EQ(heap.committed_bytes(), before - kPage) << "its head had kept its memory";
+}
+
+TEST(Heaps, WithoutMemoryForAHeadTakeNothing) {
+  Heap& heap = *Heap::of_process();
+  const std::uint64_t taken = heap.taken_bytes();
+  is_full = true;
+  EXPECT_THROW(heap.take(60 * kPage, kPage), Error);
+  is_full = false;
+  EXPECT_EQ(heap.taken_bytes(), taken);
 }
 
 TEST(Heaps, WithoutRoomAreAnErrorAndNotASignal) {
