@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "comm/state.hpp"
 #include "mpi/check.hpp"
 #include "mpi/transport.hpp"
@@ -15,11 +17,14 @@ Comm mpi::make_comm_unless(const std::exception_ptr& failure, MPI_Comm given, co
   if (is_inter != 0)
     throw Error(ErrorCode::invalid_argument,
                 "the communicator is an inter-communicator; merge it with MPI_Intercomm_merge first");
-  const auto make = [given, failure] {
+  // Only a communicator that is made keeps its MakeLink, and then nothing has failed.
+  const auto make = [given, failed = failure != nullptr ? &failure : nullptr] {
     comm::Link link = make_link(given);
-    if (link.failure == nullptr) link.failure = failure;
+    if (link.failure == nullptr && failed != nullptr) link.failure = *failed;
     return link;
   };
+  // Then a std::function holds it in place. A rank without memory must reach the first exchange, where the others wait.
+  static_assert(std::is_trivially_copyable_v<decltype(make)> && sizeof make <= 2 * sizeof(void*));
   return comm::make_comm(make, options);
 }
 
