@@ -347,10 +347,10 @@ class Dataset(Stages):
         total = len(self) if epochs else None
         batches = iter(self)  # leaves an iteration that was not finished, which moves the position
         epoch = self._epoch % epochs if epochs else self._epoch
-        done = epoch * self._chain.batches + self._position // max(self._options.batch, 1)
+        before = epoch * self._chain.batches + self._position // max(self._options.batch, 1)
         with progress.bar(description) as advance:
-            advance(done, total)
-            for done, batch in enumerate(batches, done + 1):
+            advance(before, total)
+            for done, batch in enumerate(batches, before + 1):
                 advance(done, total)
                 yield batch
 
