@@ -319,9 +319,8 @@ Dataset from_objects(std::uint64_t size, nb::callable get, nb::callable name, co
 }
 
 Dataset from_reader(std::uint64_t size, nb::callable read, nb::callable name,
-                    const std::variant<std::shared_ptr<SampleIndex>, Labels>& labels,
-                    const std::string& digest, const std::optional<nb::callable>& announce,
-                    const std::optional<nb::callable>& wants_more) {
+                    const std::variant<std::shared_ptr<SampleIndex>, Labels>& labels, const std::string& digest,
+                    const std::optional<nb::callable>& announce, const std::optional<nb::callable>& wants_more) {
   ReaderSource source;
   source.size = size;
   source.digest = digest;
