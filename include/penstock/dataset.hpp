@@ -99,7 +99,8 @@ struct ReaderSource {
   std::function<std::uint64_t(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer)> read;
   std::function<std::string(std::uint64_t index)> name;  ///< for messages
   std::vector<std::int64_t> labels;                      ///< one per sample, or empty: all 0
-  std::string digest;                                    ///< see Dataset::digest()
+  std::shared_ptr<const SampleIndex> index;              ///< if there is one: holds the labels instead
+  std::string digest;                                    ///< see Dataset::digest(); with an index, its own
   /// As for ObjectSource.
   std::function<void(std::span<const std::uint64_t> indices)> announce;
   std::function<bool()> wants_more;  ///< as for ObjectSource

@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -16,6 +17,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "buffer.hpp"
@@ -316,13 +318,16 @@ Dataset from_objects(std::uint64_t size, nb::callable get, nb::callable name, co
   return Dataset::from_objects(std::move(source));
 }
 
-Dataset from_reader(std::uint64_t size, nb::callable read, nb::callable name, const Labels& labels,
-                    const std::string& digest, const std::optional<nb::callable>& announce,
-                    const std::optional<nb::callable>& wants_more) {
+Dataset from_reader(std::uint64_t size, nb::callable read, nb::callable name,
+                    const std::variant<std::shared_ptr<SampleIndex>, Labels>& labels, const std::string& digest,
+                    const std::optional<nb::callable>& announce, const std::optional<nb::callable>& wants_more) {
   ReaderSource source;
   source.size = size;
   source.digest = digest;
-  source.labels = labels_from(labels);
+  if (const auto* index = std::get_if<std::shared_ptr<SampleIndex>>(&labels))
+    source.index = *index;
+  else
+    source.labels = labels_from(std::get<Labels>(labels));
   source.read = [held = HeldFunction::make(std::move(read))](std::uint64_t index, std::uint64_t max_bytes,
                                                              std::vector<std::byte>& buffer) {
     const nb::gil_scoped_acquire gil;
@@ -579,7 +584,8 @@ void bind_dataset(nb::module_& module) {
       .def_static("from_reader", &from_reader, nb::arg("size"), nb::arg("read"), nb::arg("name"), nb::arg("labels"),
                   nb::arg("digest"), nb::arg("announce").none(), nb::arg("wants_more").none() = nb::none(),
                   nb::sig("def from_reader(size: int, read: collections.abc.Callable[[int, int], typing.Any], "
-                          "name: collections.abc.Callable[[int], str], labels: numpy.typing.NDArray[numpy.int64], "
+                          "name: collections.abc.Callable[[int], str], "
+                          "labels: SampleIndex | numpy.typing.NDArray[numpy.int64], "
                           "digest: str, announce: collections.abc.Callable[[list[int]], typing.Any] | None, "
                           "wants_more: collections.abc.Callable[[], bool] | None = None) -> Chain"))
       .def_static(

@@ -481,6 +481,7 @@ void Pipeline::complete(Work& work, std::unique_lock<std::mutex>& lock) {
   const auto begin = Clock::now();
   const std::uint64_t estimate_bytes = work.size_bytes;
   try {
+    const trace::Span span("collate", kLane);
     finish(work);
   } catch (const std::bad_alloc&) {
     fail(ErrorCode::no_space, "is in a batch that needs more memory than there is; use smaller batches", {});

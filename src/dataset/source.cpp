@@ -133,7 +133,10 @@ class Reader : public OfFunctions<ReaderSource> {
     if (!source_.read) throw Error(ErrorCode::invalid_argument, "a source of bytes needs a function that reads them");
     check_labels(source_.size, source_.labels);
   }
-  std::int64_t label(std::uint64_t index) const override { return source_.labels.empty() ? 0 : source_.labels[index]; }
+  std::int64_t label(std::uint64_t index) const override {
+    if (source_.index) return source_.index->label(index);
+    return source_.labels.empty() ? 0 : source_.labels[index];
+  }
   ConstBytes read(std::uint64_t index, const ReadLimits& limits, std::vector<std::byte>& buffer) const override {
     const std::uint64_t size_bytes = source_.read(index, limits.max_bytes, buffer);
     check_size(size_bytes, limits.max_bytes);

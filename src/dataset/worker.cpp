@@ -12,8 +12,6 @@ namespace penstock::dataset {
 
 namespace {
 
-constexpr const char* kLane = "loader";
-
 /// Adds its lifetime to a counter.
 class Stopwatch {
  public:

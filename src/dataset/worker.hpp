@@ -154,6 +154,8 @@ class Attempt {
   std::atomic<Clock::duration> begin_ = Clock::duration::zero();
 };
 
+constexpr const char* kLane = "loader";  ///< of traces
+
 /// The limits on parallel calls, one per stage; null if a stage has none.
 using CallLimits = std::vector<std::unique_ptr<std::counting_semaphore<>>>;
 

@@ -416,6 +416,7 @@ def test_shard_takes_communicators():
         lambda d: d.shuffle("a"),
         lambda d: d.interleave(3),
         lambda d: d.batch(2).interleave(d),
+        lambda d: d.batch(2).repeat(0),
         lambda d: ps.Dataset.from_files("one.jpg"),
         lambda d: ps.Dataset.from_files([3]),
         lambda d: ps.Dataset.from_files(["a"], [1, 2]),
@@ -427,6 +428,11 @@ def test_wrong_stages_are_refused_with_a_reason(build):
     with pytest.raises(ps.Error) as caught:
         build(ps.Dataset.from_bytes([b"abc"] * 4))
     assert len(str(caught.value)) > 20
+
+
+def test_samples_without_batches_are_refused_for_that_reason():
+    with pytest.raises(ps.Error, match=r"not in batches; add batch\(\)"):
+        iter(ps.Dataset.from_bytes([b"abc"] * 4))
 
 
 def test_waiting_lets_other_threads_run():

@@ -425,6 +425,24 @@ def test_objects_of_any_file_system_of_fsspec():
         next(iter(limited))
 
 
+def test_an_index_of_objects_is_read_where_it_is_used(tmp_path: Path):
+    fsspec = pytest.importorskip("fsspec", reason="needs fsspec")
+    for i in range(9):
+        fsspec.filesystem("memory").pipe_file(f"/indexed/{i}", struct.pack("<I", i))
+    urls = [f"memory://indexed/{i}" for i in range(9)]
+    ps.dataset.build_index(urls, tmp_path / "urls.index", labels=[-i for i in range(9)])
+    data = ps.Dataset.from_index(tmp_path / "urls.index").shuffle(seed=1).decode_raw((1,), np.uint32).batch(4)
+    found = [(int(value[0]), int(label)) for values, labels in data for value, label in zip(values, labels)]
+    assert sorted(found) == [(i, -i) for i in range(9)]
+    content = bytearray((tmp_path / "urls.index").read_bytes())
+    record_bytes = 32
+    content[-5 * record_bytes : -4 * record_bytes - 24] = b"\xff" * 8  # which path sample 4 has
+    (tmp_path / "urls.index").write_bytes(content)
+    data = ps.Dataset.from_index(tmp_path / "urls.index").decode_raw((1,), np.uint32).ignore_errors().batch(9)
+    assert [values.ravel().tolist() for values, _ in data] == [[0, 1, 2, 3, 5, 6, 7, 8]]
+    assert "is damaged at sample 4" in data.skipped[0].reason
+
+
 def test_objects_of_any_size_are_errors_of_their_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     fsspec = pytest.importorskip("fsspec", reason="needs fsspec")
     asked = []

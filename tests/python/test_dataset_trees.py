@@ -340,6 +340,22 @@ def test_map_calls_are_bounded_and_in_order():
     assert most == 2
 
 
+def test_a_trace_has_lanes_for_the_loader_and_for_the_program():
+    ds = ps.Dataset.from_bytes([b"abcd"] * 8).decode_raw((4,)).map(lambda array, label: array).batch(4)
+    ps.trace.start()
+    try:
+        list(ds)
+        ds.close()
+    finally:
+        ps.trace.stop()
+    spans = ps.trace.take()
+    loader = {span.name: span.thread for span in spans if span.lane == "loader"}
+    assert loader.keys() == {"read", "decode", "map", "collate"}
+    waits = [span for span in spans if span.name == "wait for batch"]
+    assert len(waits) >= 2
+    assert all(span.lane == "application" and span.thread not in loader.values() for span in waits)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -70,7 +70,7 @@ class Iteration:
         fetched = options.ram_bytes // 2 if any(isinstance(each, Reader) for each, _ in options.readers) else 0
         if fetched:
             chain = chain.budget(options.cpus, options.ram_bytes - fetched)
-        if not options.prefetch:
+        if options.batch and not options.prefetch:
             batches, most = DEFAULT_PREFETCH
             # Batches far ahead would need other blocks than those that are kept.
             adapts = all(blocks is None for _, blocks in options.readers)

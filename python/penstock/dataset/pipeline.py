@@ -503,7 +503,7 @@ def _request(requests: int | None, deadline_s: float, storage_options: dict[str,
     return Request(number, float(deadline_s), storage_options)
 
 
-def _from_reader(reader: Reader, size: int, labels: NDArray[np.int64], digest: str) -> Dataset:
+def _from_reader(reader: Reader, size: int, labels: SampleIndex | NDArray[np.int64], digest: str) -> Dataset:
     chain = Chain.from_reader(size, reader.read, reader.name, labels, digest, reader.announce, reader.wants_more)
     return Dataset(*_source(chain, reader))
 
@@ -514,8 +514,7 @@ def _indexed(index: SampleIndex, parse: Callable[[bytes], Any] | None, how: Requ
             raise Error("the index lists files, which are not parsed; use map()")
         if not has_urls(index):
             return Dataset(*_source(Chain.from_index(index)))
-        labels = np.fromiter((index[at][3] for at in range(len(index))), np.int64, len(index))
-        return _from_reader(Reader(index, how), len(index), labels, index.digest)
+        return _from_reader(Reader(index, how), len(index), index, index.digest)
     reader = Reader(index, how)
     if index.kind == TAR and parse is None:
         made: Callable[[Any], Any] = tar_sample

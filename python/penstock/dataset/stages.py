@@ -455,7 +455,7 @@ class Stages:
 
     def repeat(self, epochs: int | None = None) -> Self:
         """One iteration covers this many epochs, without a pause between them. None: it never ends."""
-        epochs = 0 if epochs is None else count(epochs, "epochs")
+        epochs = 0 if epochs is None else positive(epochs, "epochs")
         return self._with(self._chain.repeat(epochs), epochs=epochs)
 
     def with_indices(self) -> Self:
