@@ -100,7 +100,7 @@ struct ReaderSource {
   std::function<std::string(std::uint64_t index)> name;  ///< for messages
   std::vector<std::int64_t> labels;                      ///< one per sample, or empty: all 0
   std::shared_ptr<const SampleIndex> index;              ///< if there is one: holds the labels instead
-  std::string digest;                                    ///< see Dataset::digest(); with an index, its own
+  std::string digest;                                    ///< see Dataset::digest(); that of the index, if there is one
   /// As for ObjectSource.
   std::function<void(std::span<const std::uint64_t> indices)> announce;
   std::function<bool()> wants_more;  ///< as for ObjectSource

@@ -115,9 +115,15 @@ class HeldFunction {
   nb::object operator()(Arguments&&... arguments) const {
     const nb::object function = held();
     if (!function.is_valid()) throw Error(ErrorCode::invalid_argument, "is needed after the end of the interpreter");
+    return function(std::forward<Arguments>(arguments)...);
+  }
+
+  /// Calls a function of the program that makes a sample. Throws if the sample was given up.
+  template <class... Arguments>
+  nb::object for_sample(Arguments&&... arguments) const {
     // Here the thread is one that the interpreter knows: what gives its sample up after this line interrupts it.
     if (sample_is_given_up()) throw Error(ErrorCode::io, "was given up");
-    return function(std::forward<Arguments>(arguments)...);
+    return (*this)(std::forward<Arguments>(arguments)...);
   }
 
   static std::shared_ptr<HeldFunction> make(nb::callable function) {
@@ -171,7 +177,8 @@ class PythonMap {
         value = numpy_array(data->data(), sample.form, std::nullopt, owner);
         label = nb::int_(sample.label);
       }
-      const nb::object result = (*function_)(value, label, nb::make_tuple(sample.epoch, sample.index, sample.position));
+      const nb::object result =
+          function_->for_sample(value, label, nb::make_tuple(sample.epoch, sample.index, sample.position));
       sample.keep = !result.is_none();
       if (!sample.keep) return;
       if (result[1].is_none()) {
@@ -309,7 +316,7 @@ Dataset from_objects(std::uint64_t size, nb::callable get, nb::callable name, co
   source.get = [held = HeldFunction::make(std::move(get))](std::uint64_t index) {
     const nb::gil_scoped_acquire gil;
     try {
-      return shared_object((*held)(index));
+      return shared_object(held->for_sample(index));
     } catch (nb::python_error& error) {
       throw Error(ErrorCode::io, "cannot be read", -1, error.what());
     }
@@ -332,7 +339,7 @@ Dataset from_reader(std::uint64_t size, nb::callable read, nb::callable name,
                                                              std::vector<std::byte>& buffer) {
     const nb::gil_scoped_acquire gil;
     try {
-      const nb::object result = (*held)(index, max_bytes);
+      const nb::object result = held->for_sample(index, max_bytes);
       const python::ArrayView view = python::view(result, python::Access::read, "the bytes of a sample");
       const ConstBytes bytes = view.bytes();
       if (buffer.size() < bytes.size()) buffer.resize(bytes.size());

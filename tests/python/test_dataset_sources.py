@@ -469,8 +469,8 @@ def test_objects_of_any_size_are_errors_of_their_sample(monkeypatch: pytest.Monk
     with open(tmp_path / "sparse", "wb") as file:
         file.truncate(1 << 42)
     os.mkfifo(tmp_path / "fifo")
-    paths = ["endless://0", "endless://1", "endless://2", tmp_path / "sparse", tmp_path / "fifo", "endless://5"]
-    paths.append("endless://6")
+    paths = ["endless://0", "endless://1", "endless://2", tmp_path / "sparse", tmp_path / "fifo"]
+    paths += ["endless://5", "endless://6"]
     data = ps.Dataset.from_files(paths, labels=range(7), deadline_s=5).limits(max_bytes=1000)
     expected = [(0, b"four"), (2, b""), (5, b"four"), (6, b"")]
     for blocks in ({}, {"block": 2}):

@@ -454,7 +454,7 @@ TEST(Pipeline, AFunctionCanAskWhetherItsSampleWasGivenUp) {
                                 .limits({.time = std::chrono::milliseconds(100)})
                                 .ignore_errors();
     auto iterator = dataset.batch(2).iterate();
-    EXPECT_EQ(drain(iterator), (std::vector<std::uint64_t>{0, 1, 2, 4, 5}));
+    EXPECT_EQ(std::ranges::count(drain(iterator), 3u), 0);  // on a slow machine others are given up, too
   }
   EXPECT_TRUE(test::eventually([&threads] { return threads.expired(); }));
   EXPECT_EQ(left, 1);
