@@ -54,12 +54,15 @@ int main(int argc, char** argv) {
   uncached_factor = atof(argv[5]);
   MPI_Op op;
   MPI_Op_create(combine, 1, &op);
+  const int exchanges = !strcmp(argv[1], "alltoall");
+  const int sends_blocks = exchanges || !strcmp(argv[1], "scatter");
+  const int receives_blocks = exchanges || !strcmp(argv[1], "gather") || !strcmp(argv[1], "allgather");
   double begin = 0;
   for (int at = 6; at < argc; ++at) {
     const size_t bytes = strtoull(argv[at], NULL, 10);
-    // As long as the longest buffer of any operation. All ranks have the same memory: only the time matters.
-    void* from = SMPI_SHARED_MALLOC((bytes + 1) * (size_t)size);
-    void* to = SMPI_SHARED_MALLOC((bytes + 1) * (size_t)size);
+    // All ranks have the same memory: only the time matters.
+    void* from = SMPI_SHARED_MALLOC(bytes * (size_t)(sends_blocks ? size : 1) + 1);
+    void* to = SMPI_SHARED_MALLOC(bytes * (size_t)(receives_blocks ? size : 1) + 1);
     for (int is_warm = bytes >= kWarmUpBytes; is_warm < 2; ++is_warm) {
       begin += kApart;
       sleep_for(begin - MPI_Wtime());

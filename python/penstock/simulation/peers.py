@@ -40,6 +40,8 @@ def _settings(team: Team, selector: str) -> list[str]:
         "smpi/async-small-thresh": eager,
         "smpi/send-is-detached-thresh": eager,
         "smpi/simulate-computation": "no",
+        "smpi/shared-malloc-blocksize": 64
+        << 20,  # else each MiB of each buffer is a mapping, of which a process may have 65,530
         "smpi/wtime": 0,
         "smpi/init": 0,
         "contexts/stack-size": 1024,
