@@ -311,9 +311,9 @@ class BlobState {
   bool has_witness_ = false;  ///< gc/alive exists as long as the blob does; false: Penstock 0.1 made the blob
   bool is_clone_ = false;     ///< has data before it has gc/alive
 
-  std::atomic<std::uint64_t> known_{0};        ///< the newest version seen so far
-  std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index at the last look
-  std::atomic<std::uint64_t> known_delta_{0};  ///< a version that has a delta
+  std::atomic<std::uint64_t> known_{0};                 ///< the newest version seen so far
+  std::atomic<std::uint64_t> known_index_{0};           ///< a version that had an index at the last look
+  std::atomic<std::uint64_t> known_delta_{0};           ///< a version that has a delta
   mutable std::atomic<std::uint64_t> seen_repairs_{0};  ///< Marks::repairs at the last look
   std::atomic<std::uint64_t> counter_{0};
   std::atomic<int> compress_level_{0};

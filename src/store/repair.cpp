@@ -145,8 +145,9 @@ class BlobRepair {
         indexes_.insert(version);
       } else if (version > keep_from_) {
         plan_removal(object, *damage,
-                     bases_.contains(version) ? "the index is removed; what it kept of lost writes is in later indexes, or lost"
-                                              : "the index is removed; the records say the same");
+                     bases_.contains(version)
+                         ? "the index is removed; what it kept of lost writes is in later indexes, or lost"
+                         : "the index is removed; the records say the same");
       } else if (version == keep_from_) {
         base_damage_ = *damage;
       }
@@ -232,7 +233,8 @@ class BlobRepair {
       VersionMap index = index_of(version);
       const bool agrees = index.agrees_with(map);  // then it was made after the loss
       if (!is_base && (agrees || !lost)) {
-        if (!agrees) plan_removal(blob_.index_key(version), "it differs from what the records say", "the index is removed");
+        if (!agrees)
+          plan_removal(blob_.index_key(version), "it differs from what the records say", "the index is removed");
         deltas.base(map);
         continue;
       }

@@ -154,9 +154,7 @@ TEST_P(Repair, ProcessesAgreeOnVersionsBehindALoss) {
   write_versions(3);
   flip(record(3));
   repair();
-  const auto expected = [&](std::uint64_t version) {
-    return version == 3 ? truth_without(3, 3) : truth_[version];
-  };
+  const auto expected = [&](std::uint64_t version) { return version == 3 ? truth_without(3, 3) : truth_[version]; };
   for (std::uint64_t first = 1; first <= 8; ++first) {
     for (std::uint64_t second = 1; second <= 8; ++second) {
       const Blob blob = open();
