@@ -248,6 +248,7 @@ class Checkpointer:
         self._where = (url if run is None else f"{url}, run '{run}'") + (
             "" if burst_buffer is None else f" and {burst_buffer}"
         )
+        self._place = (url, burst_buffer or "", run or "")
         self._comm = _penstock_comm(comm)
         core = _core_of(self._comm)
         self._rank, self._ranks = (0, 1) if core is None else (core.rank, core.size)
@@ -569,6 +570,39 @@ class Checkpointer:
         After a rollback that is not the last of :meth:`steps`; see :meth:`restore`.
         """
         return self._native.latest()
+
+    def delete(self, step: int) -> None:
+        """Remove the checkpoint of ``step``, durably, from both tiers. Collective.
+
+        A save of that step that is not drained yet counts for nothing afterwards, and neither do copies in the burst buffers of
+        other nodes, whose space the next job frees. ``penstock checkpoint remove`` does the same from outside.
+
+        Raises
+        ------
+        penstock.Error
+            On all ranks. "not_found": there is none of this step; "mismatch": the ranks passed different steps; what the
+            storage reports on rank 0, and "peer_failed" on the others.
+        """
+        step = operator.index(step)
+        if step < 0 or step >= 1 << 64:
+            raise Error(f"step is {step}; expected a number from 0 on")
+        # A bit is 1 on one rank and 0 on another exactly if some rank has it and some rank has its complement.
+        if self._native.any_of(step) & self._native.any_of(~step & (1 << 64) - 1):
+            raise Error(f"delete() got step {step} here and another one on another rank; pass the same", "mismatch")
+        failure = None
+        if self._rank == 0:
+            try:
+                _penstock.remove_checkpoint(*self._place, step)
+            except Error as error:
+                failure = error
+        not_found, failed = 1, 2
+        told = self._native.any_of(0 if failure is None else not_found if failure.code == "not_found" else failed)
+        if failure is not None:
+            raise failure
+        if told & not_found:
+            raise Error(f"{self._where} has no checkpoint of step {step}", "not_found", 0)
+        if told:
+            raise Error(f"the checkpoint of step {step} was not removed; rank 0 has the error", "peer_failed", 0)
 
     @property
     def warnings(self) -> list[str]:

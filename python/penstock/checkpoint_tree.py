@@ -252,6 +252,8 @@ def _host_or_tensor(node: Any, path: str) -> Any:
 
 
 def _encode_leaf(node: Any, path: str, arrays: list[Saved], shares: Shares) -> Any:
+    if type(node) is np.ndarray:  # most leaves; nothing below has to look at them
+        return _encode_array(node, path or "tree", arrays, shares)
     if node is None or isinstance(node, (bool, str)):
         return node
     if isinstance(node, np.generic):
@@ -291,17 +293,18 @@ def _encode_leaf(node: Any, path: str, arrays: list[Saved], shares: Shares) -> A
 
 def _encode_array(node: Any, path: str, arrays: list[Saved], shares: Shares) -> Any:
     array = np.asarray(node) if isinstance(node, np.ndarray) or hasattr(node, "__array__") else np.from_dlpack(node)
-    described = _described(array.dtype, path)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-        described = _described(array.dtype, path)
-    shape = list(array.shape)
-    dtype, _ = _bits_type(array.dtype)
+    described = _described(array.dtype, path)
+    shape = array.shape
+    dtype, is_same = _bits_type(array.dtype)
     if not dtype:  # elements of an odd size: strings, long doubles
-        array, dtype = np.ascontiguousarray(array).reshape(-1).view(np.uint8), "uint8"
+        array, dtype, is_same = np.ascontiguousarray(array).reshape(-1).view(np.uint8), "uint8", True
     layout, part = shares.take(array)
-    bits = None if part is None else bits_of(np.ascontiguousarray(part).reshape(-1))[0]
-    arrays.append((path, dtype, layout, bits))
+    if part is not None:
+        part = np.ascontiguousarray(part).reshape(-1)
+        part = part if is_same else part.view(dtype)
+    arrays.append((path, dtype, layout, part))
     return {"array": [path, described, shape]}
 
 
@@ -376,8 +379,16 @@ for _cache in (_whole, _rows, _cut):
 
 def _described(dtype: np.dtype[Any], path: str) -> str:
     """How the manifest calls a type: as NumPy does, but by name for those that NumPy does not know."""
-    if dtype.hasobject or dtype.names is not None:
+    if not (name := _name_of(dtype)):
         raise Error(f"'{path}' has elements of {dtype}; expected numbers, booleans, dates or strings of fixed length")
+    return name
+
+
+@functools.lru_cache(maxsize=256)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    """Empty if no manifest has elements of this type."""
+    if dtype.hasobject or dtype.names is not None:
+        return ""
     return dtype.str if is_numpys(dtype) else dtype.name
 
 

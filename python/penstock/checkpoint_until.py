@@ -44,17 +44,14 @@ class Until:
         """
         places = [place for place, array in enumerate(arrays) if array[3] is not None and array[3].nbytes > 0]
         if self.program_waits:
-            return [place for place in places if not _within(arrays[place], sorted(_ranges(device_copies)))]
+            copied = [] if device_copies is None else sorted(device_copies.ranges())
+            return [place for place in places if not _within(arrays[place], copied)] if copied else places
         if not self.optimizers:
             return []
         from penstock.checkpoint_torch import memory_of
 
         ranges = sorted(memory_of(self.optimizers))
         return [place for place in places if _within(arrays[place], ranges)]
-
-
-def _ranges(device_copies: DeviceCopies | None) -> list[tuple[int, int]]:
-    return [] if device_copies is None else device_copies.ranges()
 
 
 def _within(array: Saved, ranges: list[tuple[int, int]]) -> bool:

@@ -113,7 +113,7 @@ class FolderTier final : public Tier {
         return std::exchange(last, true) ? ConstBytes{} : std::as_bytes(std::span(content.digests));
       };
     };
-    if (!backend_->put_stream_if_absent(key, {info.size_bytes, begin})) throw taken(key);
+    if (!backend_->put_stream_if_absent(key, {info.size_bytes, begin, content.read_soon})) throw taken(key);
     if (const std::uint64_t found_bytes = backend_->size_bytes(key); found_bytes != info.size_bytes) {
       throw Error(ErrorCode::corrupt, url() + ": object " + key + " has " + std::to_string(found_bytes) +
                                           " bytes just after it was written; expected " +

@@ -186,9 +186,10 @@ void Saver::wait_for_resumed(const Job& job) const {
 void Saver::write_first_tier(Job& job, const std::string& what) {
   const trace::Span span(tiers_.fast ? "write fast" : "write slow", "checkpoint", job.staged.size());
   const bool in_blob = tiers_.slow->builds_on_base();
-  put(*channels_.writer, tiers_.first(), job,
-      content_of(job.staged, options_.chunk_bytes, in_blob ? job.place_bytes : 0, [this] { copying_.give_way(); }),
-      what);
+  Content content =
+      content_of(job.staged, options_.chunk_bytes, in_blob ? job.place_bytes : 0, [this] { copying_.give_way(); });
+  content.read_soon = tiers_.fast != nullptr;
+  put(*channels_.writer, tiers_.first(), job, content, what);
 }
 
 void Saver::drain(Job& job) {

@@ -26,6 +26,7 @@ struct Content {
   ObjectInfo info;
   std::uint64_t chunk_bytes = 0;
   std::vector<Digest> digests;  ///< of all chunks
+  bool read_soon = false;       ///< to be drained; else only a restore reads it
   /// Reads ranges of chunks, which ascend. One stream at a time.
   std::function<std::unique_ptr<ChunkStream>(const std::vector<ChunkRange>& ranges)> open;
   /// Called between pieces of the work: waits while a save copies.

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -77,10 +78,11 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   engine::Transport& transport = *link.transport;
   std::shared_ptr<engine::Transport> owned;  // until all ranks have made their communicator
   std::unique_ptr<Native> native = std::move(link.native);
-  std::shared_ptr<const Graph> graph = std::move(link.graph);
+  const std::shared_ptr<const Graph> graph = std::move(link.graph);
   RankInfo mine{};
   engine::EngineOptions settings;
-  Facts facts;
+  StateParts parts;
+  Facts& facts = parts.facts;
   std::string table;
   std::vector<WorkerInfo> worker_infos;
   std::vector<std::int32_t> local_domains;
@@ -103,6 +105,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.any_thread = true;
     facts.mpi = description.substr(0, description.rfind(" ("));
     facts.plan_cache_bytes = wanted.plan_cache_bytes;
+    facts.progress_reason.reserve(sizeof WorkerDecision::reason);
     table = wanted.tuning;
     worker_infos.resize(static_cast<std::size_t>(transport.size()));
     local_domains.resize(worker_infos.size());
@@ -115,6 +118,8 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     const engine::CpuSet bound = engine::cpus_of_this_process();
     mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
     mine.domain = local_domain(bound);
+    parts.native = std::make_shared<NativeRuns>(std::move(native), mine.worker.any_thread != 0);
+    parts.make_link = std::move(make_link);
   });
   setup.exchange_facts(settings, std::as_bytes(std::span(&mine, 1)), failure);
   for (std::size_t rank = 0; rank < worker_infos.size(); ++rank) {
@@ -129,7 +134,6 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   const bool tunes = info_of(setup, 0).tunes != 0;
   const std::int16_t network = info_of(setup, 0).network;
   const std::optional<WorkerDecision> decision = workers_of_all->decide(worker_infos);
-  setup.exchange_results(settings, decision ? std::as_bytes(std::span(&*decision, 1)) : ConstBytes{});
   const auto end = [run = std::move(link.end)](State* state) noexcept {
     if (!run) return delete state;
     try {
@@ -140,26 +144,15 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   };
   std::shared_ptr<engine::Engine> engine;
   std::shared_ptr<State> state;
-  const auto make_state = [&] {
-    auto runs =
-        std::make_shared<NativeRuns>(std::move(native), mine.worker.any_thread != 0, settings.progress_threads > 0);
-    state = {new State(std::move(engine), std::move(runs), std::move(make_link), std::move(facts)), end};
-  };
   bool measures = false;
-  all_or_none(transport, [&] {
-    Workers workers = workers_of_all->reach(worker_infos, [&](std::size_t rank) {
-      WorkerDecision told{};
-      const ConstBytes bytes = setup.more_results_of(static_cast<std::int32_t>(rank));
-      std::memcpy(&told, bytes.data(), bytes.size());
-      return told;
-    });
-    settings.progress_threads = static_cast<int>(workers.cpus.size());
-    settings.progress_cpus = std::move(workers.cpus);
-    settings.progress_cores = workers.per_node;
-    facts.progress_reason = std::move(workers.reason);
-    engine = engine::Engine::create(owned, settings, setup.finish(settings));
+  const auto make_state = [&] {
+    parts.native->set_has_workers(settings.progress_threads > 0);
+    state = {new State(engine, std::move(parts)), end};
+  };
+  const auto make_engine = [&](engine::Node node) {
+    engine = engine::Engine::create(owned, settings, std::move(node));
     facts.team = engine->team();
-    facts.graph = std::move(graph);
+    facts.graph = graph;
     facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
     if (network >= 0)
       facts.team.by_cost = std::make_shared<const ChoiceByCost>(
@@ -167,18 +160,74 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     // On one node nothing is chosen by cost.
     measures = network == kMeasuredNetwork && collectives::node_count(facts.team) > 1;
     if (!tunes && !measures) make_state();
-  });
-  if (measures)
-    all_or_none(transport, [&] {
-      const Machine machine = measured_machine(*engine, facts, false).machine;
-      facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, machine);
-      if (!tunes) make_state();
+  };
+  const auto discard = [&]() noexcept {
+    if (state != nullptr) parts = state->dissolve();
+    state.reset();
+    engine.reset();
+  };
+  const auto told_by = [&](std::size_t rank) {
+    WorkerDecision told{};
+    const ConstBytes bytes = setup.more_results_of(static_cast<std::int32_t>(rank));
+    std::memcpy(&told, bytes.data(), bytes.size());
+    return told;
+  };
+  const auto are_told_of_workers = [&] {
+    for (std::size_t rank = 0; decision && rank < worker_infos.size(); ++rank)
+      if (told_by(rank).count > 0) return true;
+    return false;
+  };
+  // Only whether the next communicator is made at once depends on it.
+  static std::atomic<bool> had_workers{false};
+  try {
+    // Makes what needs no further word of the other ranks: the promised node without workers. If all ranks have done
+    // so when they meet, they need not meet again.
+    bool is_ready = false;
+    const std::exception_ptr own_failure = engine::failure_of([&] {
+      if (had_workers.load(std::memory_order_relaxed) || (decision && decision->count > 0)) return;
+      std::optional<engine::Node> node = setup.promised(settings);
+      if (!node) return;
+      make_engine(std::move(*node));
+      is_ready = true;
     });
-  if (tunes)
-    all_or_none(transport, [&] {
-      read_tuning(*engine, facts, table);
-      make_state();
-    });
+    const bool are_all_ready = setup.exchange_results(decision ? std::as_bytes(std::span(&*decision, 1)) : ConstBytes{},
+                                                      is_ready, own_failure);
+    const bool has_workers = are_told_of_workers();
+    had_workers.store(has_workers, std::memory_order_relaxed);
+    if (are_all_ready && !has_workers) {
+      const WorkerDecision told = decision ? told_by(workers_of_all->decider()) : WorkerDecision{};
+      const char* const reason = decision ? told.reason.data() : kNoWorkersWanted;
+      if (state != nullptr)
+        state->set_progress_reason(reason);
+      else
+        facts.progress_reason = reason;
+    } else {
+      discard();
+      all_or_none(transport, [&] {
+        Workers workers = workers_of_all->reach(worker_infos, told_by);
+        settings.progress_threads = static_cast<int>(workers.cpus.size());
+        settings.progress_cpus = std::move(workers.cpus);
+        settings.progress_cores = workers.per_node;
+        facts.progress_reason = std::move(workers.reason);
+        make_engine(setup.finish(settings));
+      });
+    }
+    engine->enter();
+    if (measures)
+      all_or_none(transport, [&] {
+        const Machine machine = measured_machine(*engine, facts, false).machine;
+        facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, machine);
+        if (!tunes) make_state();
+      });
+    if (tunes)
+      all_or_none(transport, [&] {
+        read_tuning(*engine, facts, table);
+        make_state();
+      });
+  } catch (...) {
+    discard();
+    throw;
+  }
   return Comm(std::move(state));
 }
 

@@ -167,10 +167,8 @@ class NativeRuns::Run final : public engine::Run {
   std::atomic<bool> delivered_{false};
 };
 
-NativeRuns::NativeRuns(std::unique_ptr<Native> native, bool any_thread, bool has_workers)
-    : native_(std::move(native)), any_thread_(any_thread) {
-  wants_thread = any_thread && has_workers;
-}
+NativeRuns::NativeRuns(std::unique_ptr<Native> native, bool any_thread)
+    : native_(std::move(native)), any_thread_(any_thread) {}
 
 NativeRuns::~NativeRuns() {
   if (added_.load()) Progress::of_process().remove(*this);

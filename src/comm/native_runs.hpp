@@ -19,12 +19,14 @@ namespace penstock::comm {
 /// external operations alone.
 class NativeRuns final : public engine::Pollable, public std::enable_shared_from_this<NativeRuns> {
  public:
-  /// `any_thread`: progress threads of this rank may call the library. `has_workers`: there are progress threads.
-  NativeRuns(std::unique_ptr<Native> native, bool any_thread, bool has_workers);
+  /// `any_thread`: progress threads of this rank may call the library.
+  NativeRuns(std::unique_ptr<Native> native, bool any_thread);
   ~NativeRuns();
   NativeRuns(const NativeRuns&) = delete;
   NativeRuns& operator=(const NativeRuns&) = delete;
 
+  /// There are progress threads. Before the first operation.
+  void set_has_workers(bool has_workers) { wants_thread = any_thread_ && has_workers; }
   const Native* native() const { return native_.get(); }
   /// Blocking. Other operations of this process make progress meanwhile.
   void run(const Collective& collective, ConstBytes input, Bytes output);

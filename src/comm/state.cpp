@@ -127,7 +127,7 @@ std::string State::report() {
 
 State::~State() {
   try {
-    if (options().report.empty()) return;
+    if (engine_ == nullptr || options().report.empty()) return;
     const std::string line = json::Object()
                                  .number("rank", team().rank)
                                  .number("ranks", team().size())

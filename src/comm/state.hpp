@@ -24,21 +24,35 @@ namespace penstock {
 
 namespace comm {
 
+/// What a State consists of beside its engine.
+struct StateParts {
+  std::shared_ptr<NativeRuns> native;
+  MakeLink make_link;
+  Facts facts;
+};
+
 /// Owned by the copies of a Comm. The planner decides what a call runs, the engine or MPI runs it, and at debug level 1
 /// the ranks first agree on it.
 class State {
  public:
-  State(std::shared_ptr<engine::Engine> engine, std::shared_ptr<NativeRuns> native, MakeLink make_link, Facts facts)
+  State(std::shared_ptr<engine::Engine> engine, StateParts parts)
       : engine_(std::move(engine)),
-        native_(std::move(native)),
-        make_link_(std::move(make_link)),
-        facts_(std::move(facts)),
+        native_(std::move(parts.native)),
+        make_link_(std::move(parts.make_link)),
+        facts_(std::move(parts.facts)),
         planner_(facts_, native_->native()),
         agreements_(*engine_, facts_.debug) {}
   /// Writes the report if the option `report` is set.
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
+  /// Takes apart one that no call has used.
+  StateParts dissolve() noexcept {
+    engine_ = nullptr;
+    return {std::move(native_), std::move(make_link_), std::move(facts_)};
+  }
+  /// Allocates nothing if the text is as long as what Facts::progress_reason has reserved.
+  void set_progress_reason(const char* reason) { facts_.progress_reason = reason; }
 
   const Facts& facts() const { return facts_; }
   const Team& team() const { return facts_.team; }

@@ -73,7 +73,7 @@ Decision decide(std::span<const WorkerInfo> node, int ranks) {
   const bool any_thread = std::all_of(node.begin(), node.end(), [](const auto& info) { return info.any_thread != 0; });
   std::string reason;
   if (wanted == 0) {
-    reason = "0, as asked for";
+    reason = kNoWorkersWanted;
   } else if (!any_thread && node.size() == 1) {
     reason = std::string("0, since ") + kNoThreads + ": call MPI_Init_thread to have one";
   } else if (wanted == engine::kAutomaticWorkers && ranks == 1) {
@@ -157,7 +157,7 @@ std::optional<WorkerDecision> WorkerAgreement::decide(std::span<const WorkerInfo
 Workers WorkerAgreement::reach(std::span<const WorkerInfo> infos,
                                const std::function<WorkerDecision(std::size_t rank)>& told_by) {
   Workers workers;
-  workers.reason = "0, as asked for";
+  workers.reason = kNoWorkersWanted;
   if (!is_wanted_) return workers;
   workers.per_node = engine::kMostWorkers;
   std::vector<bool> seen(nodes_.size());

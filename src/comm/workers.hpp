@@ -37,6 +37,8 @@ struct Workers {
   std::string reason;              ///< how many on this node, on which CPUs, and why
 };
 
+inline constexpr const char* kNoWorkersWanted = "0, as asked for";
+
 /// The decision of the lowest rank of a node. Sent as bytes.
 struct WorkerDecision {
   struct Worker {
@@ -58,6 +60,8 @@ class WorkerAgreement {
   /// nothing to tell. The lowest rank of each node decides, so that a node reads its topology once; the other ranks
   /// return an empty decision.
   std::optional<WorkerDecision> decide(std::span<const WorkerInfo> infos);
+  /// The lowest rank of this node.
+  std::size_t decider() const { return neighbours_[0]; }
   /// The workers, from the decisions. Call it after decide(). It calls `told_by` with the lowest rank of each node.
   Workers reach(std::span<const WorkerInfo> infos, const std::function<WorkerDecision(std::size_t rank)>& told_by);
 

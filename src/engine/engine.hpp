@@ -57,6 +57,10 @@ class Engine {
   static std::shared_ptr<Engine> create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node);
   virtual ~Engine() = default;
 
+  /// Local, before the first operation: all ranks have made their engine. Before that, the destructor leaves no trace
+  /// in the transport. The collective create() calls it.
+  virtual void enter() noexcept = 0;
+
   /// The team to plan with. Ranks without shared memory count as nodes of their own, so it can differ from the
   /// transport's nodes. Equal on all ranks.
   virtual const Team& team() const = 0;

@@ -72,8 +72,10 @@ class OperationRun final : public Run {
 std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options) {
   NodeSetup setup(*transport, std::vector<std::byte>(NodeSetup::memory_bytes(transport->size(), {})), {});
   setup.exchange_facts(options);
-  setup.exchange_results(options);
-  return create(std::move(transport), options, setup.finish(options));
+  setup.exchange_results();
+  std::shared_ptr<Engine> engine = create(std::move(transport), options, setup.finish(options));
+  engine->enter();
+  return engine;
 }
 
 std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node) {
@@ -93,6 +95,7 @@ Executor::~Executor() {
         std::shared_ptr<Transport>(std::move(transport));  // a forked child must not call the parent's MPI
     return;
   }
+  if (!has_entered_) return;
   try {
     if (has<CellMessages>()) {
       the<CellMessages>().send_waiting();

@@ -25,6 +25,10 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   void fail_next(const std::string& message) noexcept override;
   void set_timeout(std::chrono::milliseconds timeout) noexcept override;
   std::string report() const override;
+  void enter() noexcept override {
+    has_entered_ = true;
+    transport->enter();
+  }
 
   bool progress(Caller by) noexcept override;
   bool help() noexcept override;
@@ -54,6 +58,7 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   void unlock(std::unique_lock<std::mutex>& lock) noexcept;
 
   mutable std::mutex mutex_;
+  bool has_entered_ = false;
   std::atomic<Operation*> dropped_{
       nullptr};  ///< list of operations that were dropped while another thread had the lock
   PlanCache plans_;

@@ -23,11 +23,6 @@ namespace {
 
 void write(std::array<char, 256>& text, const char* what) noexcept { std::strncpy(text.data(), what, text.size() - 1); }
 
-/// The layout of a node's segment, from what its first rank has sent.
-SegmentLayout layout_of(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
-  return SegmentLayout::fit(ranks, eager_bytes, limit_bytes);
-}
-
 /// What keeps this rank from accessing the memory of that process; nullptr: nothing.
 struct Obstacle {
   const char* what = nullptr;
@@ -70,10 +65,11 @@ struct NodeSetup::RankInfo {
   std::uint64_t probe_address;  ///< other ranks test single copy by reading probe_value there
   std::uint64_t probe_value;
   std::uint64_t eager_bytes;
-  std::uint64_t limit_bytes;  ///< of the node's segment; the first rank's counts; 0: no segment possible
-  HeapAddress heap;           ///< no descriptor: this rank has no heap
-  std::int32_t max_tag;       ///< Transport::max_tag()
-  std::uint8_t has_failed;    ///< then nothing else counts
+  SegmentSizes sizes;  ///< of its block; without cells: it has none, and its node does without shared memory
+  BlockAddress block;
+  std::int32_t max_tag;      ///< Transport::max_tag()
+  std::uint8_t single_copy;  ///< it tries it
+  std::uint8_t has_failed;   ///< then nothing else counts
 };
 
 /// What every rank found then.
@@ -81,7 +77,8 @@ struct NodeSetup::SetupResult {
   std::uint8_t mapped;
   std::uint8_t single_copy;
   std::uint8_t has_text;  ///< it has a text that says what failed
-  std::uint64_t block_offset;
+  std::uint8_t is_ready;  ///< see exchange_results()
+  std::uint8_t has_failed;
 };
 
 std::size_t NodeSetup::memory_bytes(int ranks, const More& more) noexcept {
@@ -130,16 +127,21 @@ void NodeSetup::exchange(const T& mine, ConstBytes more, Gathered& gathered) {
                        gathered.bytes.first(gathered.stride_bytes * static_cast<std::size_t>(transport_.size())));
 }
 
-NodeSetup::RankInfo NodeSetup::info_of(std::int32_t rank) const {
-  RankInfo info;
-  std::memcpy(&info, facts_.of(rank).data(), sizeof info);
-  return info;
+template <typename Record>
+Record NodeSetup::record_of(const Gathered& gathered, std::int32_t rank) const {
+  Record record;
+  std::memcpy(&record, gathered.of(rank).data(), sizeof record);
+  return record;
 }
 
-NodeSetup::SetupResult NodeSetup::result_of(std::int32_t rank) const {
-  SetupResult result;
-  std::memcpy(&result, results_.of(rank).data(), sizeof result);
-  return result;
+NodeSetup::RankInfo NodeSetup::info_of(std::int32_t rank) const { return record_of<RankInfo>(facts_, rank); }
+
+NodeSetup::SetupResult NodeSetup::result_of(std::int32_t rank) const { return record_of<SetupResult>(results_, rank); }
+
+template <typename Record>
+void NodeSetup::throw_if_failed(const Gathered& gathered, const std::exception_ptr& failure) const {
+  for (std::int32_t rank = 0; rank < transport_.size(); ++rank)
+    if (record_of<Record>(gathered, rank).has_failed != 0) throw_on_all(transport_, rank, failure);
 }
 
 void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexcept {
@@ -151,31 +153,26 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
   mine.eager_bytes = options.eager_bytes;
   static std::atomic<std::uint64_t> communicators{std::random_device{}()};
   mine.communicator = static_cast<std::uint16_t>(communicators.fetch_add(1, std::memory_order_relaxed));
+  mine.single_copy = options.single_copy ? 1 : 0;
   if (!options.shared_memory) write(problem_, "switched off by PENSTOCK_SHARED_MEMORY");
   if (neighbours_.size() == 1 || !options.shared_memory) return;
   try {
-    const std::shared_ptr<Heap> heap = Heap::of_process();
-    mine.heap = heap->address();
-    if (local_rank_ > 0) return;
     const auto local_size = static_cast<std::uint32_t>(neighbours_.size());
-    const std::uint64_t free_bytes = heap->free_bytes();
+    // The first rank asks for all how much is free.
+    const std::uint64_t free_bytes = local_rank_ == 0 ? Heap::of_process()->free_bytes() : ~std::uint64_t{0};
     const std::uint64_t limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // others need some, too
-    if (layout_of(local_size, mine.eager_bytes, limit_bytes).ranks != 0) {
-      mine.limit_bytes = limit_bytes;
-      return;
-    }
-    throw Error(ErrorCode::no_space, "PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
-                                         " and half of the " + std::to_string(free_bytes) +
-                                         " bytes that are free in /dev/shm; expected more for " +
-                                         std::to_string(local_size) + " ranks");
+    const SegmentLayout layout = SegmentLayout::fit(local_size, mine.eager_bytes, limit_bytes);
+    if (layout.ranks == 0)
+      throw Error(ErrorCode::no_space, "PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
+                                           " and half of the " + std::to_string(free_bytes) +
+                                           " bytes that are free in /dev/shm; expected more for " +
+                                           std::to_string(local_size) + " ranks");
+    segment_ = std::make_shared<Segment>(layout, local_rank_);
+    mine.block = segment_->address();
+    mine.sizes = layout.sizes();
   } catch (const std::exception& error) {
     write(problem_, error.what());
   }
-}
-
-void NodeSetup::throw_if_failed(const std::exception_ptr& failure) const {
-  for (std::int32_t rank = 0; rank < transport_.size(); ++rank)
-    if (info_of(rank).has_failed != 0) throw_on_all(transport_, rank, failure);
 }
 
 void NodeSetup::exchange_facts(const EngineOptions& options, ConstBytes more, const std::exception_ptr& failure) {
@@ -188,56 +185,86 @@ void NodeSetup::exchange_facts(const EngineOptions& options, ConstBytes more, co
     mine.has_failed = 1;
   }
   exchange(mine, more, facts_);
-  throw_if_failed(failure);
+  throw_if_failed<RankInfo>(facts_, failure);
 }
 
-void NodeSetup::take_segment(SetupResult& mine) noexcept {
-  const RankInfo first = info_of(neighbours_[0]);
-  const bool all_have_heaps =
-      std::ranges::all_of(neighbours_, [&](std::int32_t rank) { return info_of(rank).heap.descriptor >= 0; });
-  if (problem_[0] != '\0' || first.limit_bytes == 0 || !all_have_heaps) return;
+void NodeSetup::locate_segment() noexcept {
+  if (segment_ == nullptr) return;
+  SegmentSizes sizes = info_of(neighbours_[0]).sizes;
+  for (const std::int32_t rank : neighbours_) sizes = sizes.common_with(info_of(rank).sizes);
   try {
-    const auto local_size = static_cast<std::uint32_t>(neighbours_.size());
-    segment_ = std::make_unique<Segment>(layout_of(local_size, first.eager_bytes, first.limit_bytes), local_rank_);
-    for (std::uint32_t i = 0; i < local_size; ++i) segment_->meet(i, info_of(neighbours_[i]).heap);
-    mine.block_offset = segment_->address().offset;
-    mine.mapped = 1;
+    if (sizes.cells_per_rank > 0) {
+      segment_->locate(SegmentLayout::of(static_cast<std::uint32_t>(neighbours_.size()), sizes),
+                       [&](std::uint32_t i) { return info_of(neighbours_[i]).block; });
+      is_mapped_ = true;
+      return;
+    }
   } catch (const std::exception& error) {
     write(problem_, error.what());
   }
+  segment_.reset();
 }
 
-void NodeSetup::try_single_copy(SetupResult& mine, const EngineOptions& options) noexcept {
+void NodeSetup::try_single_copy() noexcept {
   const auto give_up = [&](const char* what, int error) noexcept {
     std::snprintf(copy_problem_.data(), copy_problem_.size(), "%s%s%s", what, error != 0 ? ": " : "",
                   error != 0 ? std::strerror(error) : "");
   };
-  if (!options.single_copy) return give_up("switched off by PENSTOCK_SINGLE_COPY", 0);
+  if (info_of(transport_.rank()).single_copy == 0) return give_up("switched off by PENSTOCK_SINGLE_COPY", 0);
   for (const std::int32_t rank : neighbours_) {
     const RankInfo peer = info_of(rank);
     const Obstacle found = known_obstacle(static_cast<pid_t>(peer.process), peer.probe_address, peer.probe_value);
     if (found.what != nullptr) return give_up(found.what, found.error);
   }
-  mine.single_copy = 1;
+  has_single_copy_ = true;
 }
 
-void NodeSetup::exchange_results(const EngineOptions& options, ConstBytes more) {
-  SetupResult mine{};
-  if (neighbours_.size() > 1) {
-    take_segment(mine);
-    try_single_copy(mine, options);
-    mine.has_text = problem_[0] != '\0' ? 1 : 0;
+void NodeSetup::keep_promises() noexcept {
+  if (std::exchange(are_kept_, true) || neighbours_.size() == 1) return;
+  locate_segment();
+  try_single_copy();
+}
+
+std::optional<Node> NodeSetup::promised(const EngineOptions& options) {
+  keep_promises();
+  const bool is_alone = neighbours_.size() == 1;
+  const bool all_have_blocks =
+      std::ranges::all_of(neighbours_, [&](std::int32_t rank) { return info_of(rank).sizes.cells_per_rank > 0; });
+  const bool breaks_one =
+      (all_have_blocks && !is_mapped_) || (info_of(transport_.rank()).single_copy != 0 && !has_single_copy_);
+  if (problem_[0] != '\0' || (!is_alone && breaks_one)) return std::nullopt;
+  results_.stride_bytes = sizeof(SetupResult);
+  for (std::int32_t rank = 0; rank < transport_.size(); ++rank) {
+    const RankInfo info = info_of(rank);
+    const SetupResult result{.mapped = static_cast<std::uint8_t>(info.sizes.cells_per_rank > 0 ? 1 : 0),
+                             .single_copy = info.single_copy,
+                             .has_text = 0,
+                             .is_ready = 0,
+                             .has_failed = 0};
+    std::memcpy(results_.bytes.data() + static_cast<std::size_t>(rank) * sizeof result, &result, sizeof result);
   }
-  exchange(mine, more, results_);
+  return finish(options);
+}
+
+bool NodeSetup::exchange_results(ConstBytes more, bool is_ready, const std::exception_ptr& failure) {
+  keep_promises();
+  const auto flag = [](bool is_set) { return static_cast<std::uint8_t>(is_set ? 1 : 0); };
+  exchange(SetupResult{.mapped = flag(is_mapped_),
+                       .single_copy = flag(has_single_copy_),
+                       .has_text = flag(neighbours_.size() > 1 && problem_[0] != '\0'),
+                       .is_ready = flag(is_ready),
+                       .has_failed = flag(failure != nullptr)},
+           more, results_);
+  throw_if_failed<SetupResult>(results_, failure);
   // From here on ranks of a node have its segment together, or do without.
-  const bool shares_here = neighbours_.size() > 1 && std::ranges::all_of(neighbours_, [&](std::int32_t rank) {
-                             return result_of(rank).mapped != 0;
-                           });
-  if (shares_here)
-    segment_->join([&](std::uint32_t i) { return result_of(neighbours_[i]).block_offset; });
-  else
+  if (!std::ranges::all_of(neighbours_, [&](std::int32_t rank) { return result_of(rank).mapped != 0; }))
     segment_.reset();
-  agree_on_problem();
+  if (segment_ != nullptr) segment_->join();
+  bool are_all_ready = true;
+  for (std::int32_t rank = 0; rank < transport_.size(); ++rank)
+    are_all_ready = are_all_ready && result_of(rank).is_ready != 0;
+  if (!are_all_ready) agree_on_problem();
+  return are_all_ready;
 }
 
 void NodeSetup::agree_on_problem() {
@@ -253,14 +280,17 @@ void NodeSetup::agree_on_problem() {
 /// Team and limits: the same on all ranks.
 void NodeSetup::add_levels(Node& node, const EngineOptions& options) const {
   const std::vector<std::int32_t>& nodes = transport_.node_of_rank();
-  // A node shares memory when all its ranks could.
-  std::map<std::int32_t, bool> shares;
-  std::map<std::int32_t, std::uint32_t> sizes;
+  struct Level {
+    bool is_shared = true;  ///< all its ranks could
+    std::uint32_t ranks = 0;
+    SegmentSizes sizes;
+  };
+  std::map<std::int32_t, Level> levels;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    const bool mapped = result_of(static_cast<std::int32_t>(rank)).mapped != 0;
-    const auto found = shares.emplace(nodes[rank], mapped).first;
-    found->second = found->second && mapped;
-    ++sizes[nodes[rank]];
+    const SegmentSizes sizes = info_of(static_cast<std::int32_t>(rank)).sizes;
+    Level& level = levels[nodes[rank]];
+    level.sizes = level.ranks++ == 0 ? sizes : level.sizes.common_with(sizes);
+    level.is_shared = level.is_shared && result_of(static_cast<std::int32_t>(rank)).mapped != 0;
   }
   node.team.rank = transport_.rank();
   node.team.node_of_rank.reserve(nodes.size());
@@ -269,23 +299,24 @@ void NodeSetup::add_levels(Node& node, const EngineOptions& options) const {
   node.max_tag = info_of(0).max_tag;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const RankInfo info = info_of(static_cast<std::int32_t>(rank));
-    const auto key = std::pair(nodes[rank], shares[nodes[rank]] ? -1 : static_cast<std::int32_t>(rank));
+    const bool is_shared = levels[nodes[rank]].is_shared;
+    const auto key = std::pair(nodes[rank], is_shared ? -1 : static_cast<std::int32_t>(rank));
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
     node.eager_bytes = std::min(node.eager_bytes, info.eager_bytes);
     node.max_tag = std::min(node.max_tag, info.max_tag);
-    if (!shares[nodes[rank]]) continue;
-    if (result_of(static_cast<std::int32_t>(rank)).single_copy == 0) node.team.single_copy = false;
-    if (info.limit_bytes == 0) continue;
-    // The first rank of its node.
-    const SegmentLayout layout = layout_of(sizes[nodes[rank]], info.eager_bytes, info.limit_bytes);
+    if (is_shared && result_of(static_cast<std::int32_t>(rank)).single_copy == 0) node.team.single_copy = false;
+  }
+  for (const auto& [number, level] : levels) {
+    if (!level.is_shared) continue;
+    const SegmentLayout layout = SegmentLayout::of(level.ranks, level.sizes);
     node.shared_limit_bytes =
         node.shared_limit_bytes == 0 ? layout.ring_bytes : std::min(node.shared_limit_bytes, layout.ring_bytes);
     if (layout.task_table_offset_bytes == 0) node.team.single_copy = false;
   }
   node.team.shared_limit_bytes = node.shared_limit_bytes;
   // Where a node became several, nobody knows how many of these have one.
-  node.team.progress_cores = numbers.size() == shares.size() ? options.progress_cores : 0;
+  node.team.progress_cores = numbers.size() == levels.size() ? options.progress_cores : 0;
 }
 
 Node NodeSetup::finish(const EngineOptions& options) {
@@ -300,7 +331,7 @@ Node NodeSetup::finish(const EngineOptions& options) {
   node.workers = Progress::of_process().claim_threads(std::move(workers));
 
   node.local_rank.assign(static_cast<std::size_t>(transport_.size()), -1);
-  node.segment = std::move(segment_);
+  node.segment = segment_;
   if (node.segment == nullptr) {
     if (node.facts.empty()) node.facts.push_back("shared memory: none, no other rank on this node");
     return node;

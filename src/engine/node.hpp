@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +22,7 @@ namespace penstock::engine {
 /// This rank's node, as the engine sees it.
 struct Node {
   Team team;                             ///< its nodes are those that really share memory
-  std::unique_ptr<Segment> segment;      ///< nullptr: this rank shares memory with no other rank
+  std::shared_ptr<Segment> segment;      ///< nullptr: this rank shares memory with no other rank
   std::vector<std::int32_t> ranks;       ///< by local rank; empty without a segment
   std::vector<std::int32_t> local_rank;  ///< by rank; -1 on other nodes
   std::vector<pid_t> process;            ///< by local rank
@@ -38,6 +39,8 @@ struct Node {
 
 /// How a Node is made: by two exchanges between the ranks, which also carry what the maker of the communicator has to
 /// say, and whether a rank has failed. What keeps a rank from sharing memory makes all ranks of its node do without.
+/// By the first exchange the ranks promise what they can do. If they keep the promises, which the second one tells, the
+/// Node that was made of them in between is right, and all is done.
 ///
 /// A rank that has failed, or has run out of memory, takes part in the next exchange, by which all ranks learn of it.
 /// So nothing that exchanges need is allocated here, but by the caller.
@@ -56,10 +59,15 @@ class NodeSetup {
   NodeSetup(const NodeSetup&) = delete;
   NodeSetup& operator=(const NodeSetup&) = delete;
 
-  /// Blocking and collective, one after the other. If a rank passes a `failure`, all ranks throw as all_or_none() does.
+  /// The first exchange. Blocking and collective. If a rank passes a `failure`, all ranks throw as all_or_none() does.
   /// `more`: of the size that the constructor was told, or shorter on all ranks.
   void exchange_facts(const EngineOptions& options, ConstBytes more = {}, const std::exception_ptr& failure = nullptr);
-  void exchange_results(const EngineOptions& options, ConstBytes more = {});
+  /// Local. The node if all ranks keep their promises; std::nullopt: this rank does not. An engine of it may be made,
+  /// but not used before exchange_results() has returned true.
+  std::optional<Node> promised(const EngineOptions& options);
+  /// The second exchange, as the first one. `is_ready`: this rank has made all that it needs of promised(). Returns
+  /// whether all ranks have. If not, what was made of it must be destroyed, and finish() makes the node.
+  bool exchange_results(ConstBytes more = {}, bool is_ready = false, const std::exception_ptr& failure = nullptr);
   /// What that rank has added to the facts, and to the results.
   ConstBytes more_facts_of(std::int32_t rank) const { return facts_.of(rank).subspan(facts_.own_bytes); }
   ConstBytes more_results_of(std::int32_t rank) const { return results_.of(rank).subspan(results_.own_bytes); }
@@ -86,12 +94,16 @@ class NodeSetup {
   template <typename T>
   void exchange(const T& mine, ConstBytes more, Gathered& gathered);
   void find_neighbours() noexcept;
-  void throw_if_failed(const std::exception_ptr& failure) const;
+  template <typename Record>
+  Record record_of(const Gathered& gathered, std::int32_t rank) const;
   RankInfo info_of(std::int32_t rank) const;
   SetupResult result_of(std::int32_t rank) const;
+  template <typename Record>
+  void throw_if_failed(const Gathered& gathered, const std::exception_ptr& failure) const;
   void write_facts(RankInfo& mine, const EngineOptions& options) noexcept;
-  void take_segment(SetupResult& mine) noexcept;
-  void try_single_copy(SetupResult& mine, const EngineOptions& options) noexcept;
+  void keep_promises() noexcept;
+  void locate_segment() noexcept;
+  void try_single_copy() noexcept;
   void agree_on_problem();
   void add_levels(Node& node, const EngineOptions& options) const;
 
@@ -106,7 +118,10 @@ class NodeSetup {
   Text copy_problem_{};   ///< why it cannot read that of others
   Text first_problem_{};  ///< that of the first rank that has one
   std::int32_t first_with_problem_ = -1;
-  std::unique_ptr<Segment> segment_;
+  bool are_kept_ = false;   ///< keep_promises() has been called
+  bool is_mapped_ = false;  ///< the memory of all ranks of the node
+  bool has_single_copy_ = false;
+  std::shared_ptr<Segment> segment_;
 };
 
 }  // namespace penstock::engine

@@ -1,26 +1,46 @@
 #include "engine/node_names.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
-#include <fstream>
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/hash.hpp"
 #include "engine/pid_namespace.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::engine {
 
+namespace {
+
+/// Empty if the system has none.
+std::string boot_id() {
+  const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  // Another name than that of its neighbours would keep the process apart from them until it ends.
+  if (file < 0 && (errno == EMFILE || errno == ENFILE))
+    throw Error(ErrorCode::io, "cannot find out which ranks share a node: this process has no file descriptor left", -1,
+                std::generic_category().message(errno), errno);
+  if (file < 0) return {};
+  std::array<char, 64> text{};
+  const ssize_t length = ::read(file, text.data(), text.size());
+  ::close(file);
+  return {text.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
+}
+
+}  // namespace
+
 std::uint64_t node_of_process() {
   static const std::uint64_t node = [] {
-    std::string boot;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+    const std::string boot = boot_id();
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
     struct stat shared {};

@@ -9,7 +9,7 @@
 namespace penstock::engine {
 
 /// Equal for two processes if they run under one kernel and one host name, and see the same /dev/shm, in which they
-/// share memory, and the same processes in /proc, where they find it.
+/// share memory, and the same processes in /proc, where they find it. Throws Error(io) without a free file descriptor.
 PENSTOCK_API std::uint64_t node_of_process();
 
 /// Numbers the nodes of all ranks from 0 by first appearance. The spans have an entry for each rank; what `scratch`

@@ -64,16 +64,19 @@ SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes,
   return {};
 }
 
+SegmentLayout SegmentLayout::of(std::uint32_t ranks, const SegmentSizes& sizes) {
+  return arrange(ranks, sizes.cells_per_rank, sizes.payload_bytes, sizes.ring_bytes,
+                 sizes.has_task_table != 0 ? TaskTable::bytes(ranks) : 0);
+}
+
 Segment::Segment(const SegmentLayout& layout, std::uint32_t local_rank)
-    : layout_(layout),
+    : block_bytes_(layout.block_bytes),
       local_rank_(local_rank),
       heap_(Heap::of_process()),
       blocks_(layout.ranks, nullptr),
       heaps_(layout.ranks),
       offset_(heap_->take(layout.block_bytes, layout.flags_offset_bytes)) {
-  for (std::uint32_t i = 0; i < kCellsOfRank; ++i)
-    cell_offset_[i] = i <= kSmallCells ? layout.stub_offset_bytes + (i == 0 ? 0 : sizeof(Cell) + (i - 1) * kSmallStride)
-                                       : layout.cells_offset_bytes + (i - 1 - kSmallCells) * layout.cell_stride_bytes;
+  lay_out(layout);
   std::byte* const own = blocks_[local_rank] = heap_->base() + offset_;
   heaps_[local_rank] = heap_;
   (new (own) RankSlot)->queue_tail.store(stub(local_rank));
@@ -82,10 +85,18 @@ Segment::Segment(const SegmentLayout& layout, std::uint32_t local_rank)
   for (std::uint32_t i = 0; i <= kSmallCells; ++i) new (&cell(stub(local_rank) + i)) Cell;
 }
 
+// The head of a block, up to its flags, is the same in all layouts.
+void Segment::lay_out(const SegmentLayout& layout) noexcept {
+  layout_ = layout;
+  for (std::uint32_t i = 0; i < kCellsOfRank; ++i)
+    cell_offset_[i] = i <= kSmallCells ? layout.stub_offset_bytes + (i == 0 ? 0 : sizeof(Cell) + (i - 1) * kSmallStride)
+                                       : layout.cells_offset_bytes + (i - 1 - kSmallCells) * layout.cell_stride_bytes;
+}
+
 Segment::~Segment() {
   if (heap_->is_inherited()) return;  // the parent releases it
   if (!is_joined_) {
-    heap_->give_back(offset_, layout_.block_bytes, {});
+    heap_->give_back(offset_, block_bytes_, {});
     return;
   }
   for (std::uint32_t peer = 0; peer < layout_.ranks; ++peer)
@@ -102,15 +113,13 @@ Segment::~Segment() {
     return has_died || slot->has_more.load(std::memory_order_relaxed) != 0 ? Heap::Use::none : Heap::Use::head;
   };
   try {
-    heap_->give_back(offset_, layout_.block_bytes, use, layout_.flags_offset_bytes);
+    heap_->give_back(offset_, block_bytes_, use, layout_.flags_offset_bytes);
   } catch (const std::bad_alloc&) {
     // Without memory for the record, the block stays allocated.
   }
 }
 
 BlockAddress Segment::address() const { return {heap_->address(), offset_}; }
-
-void Segment::meet(std::uint32_t local_rank, const HeapAddress& heap) { heaps_[local_rank] = Heap::open(heap); }
 
 Segment::Leavers& Segment::leavers(std::uint32_t of_local_rank, std::uint32_t local_rank) const {
   return reinterpret_cast<Leavers*>(block(of_local_rank) + sizeof(RankSlot))[local_rank / 64];

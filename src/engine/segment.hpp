@@ -7,6 +7,7 @@
 //  - the task table, in the block of the first rank, by each rank that publishes tasks; committing it again is harmless
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -45,6 +46,20 @@ struct RankSlot {
   std::atomic<std::uint64_t> failed[kFailureBits / 64]{};  ///< see Failures
 };
 
+/// What a layout follows from, beside the number of ranks. Ranks exchange it as bytes.
+struct SegmentSizes {
+  std::uint64_t payload_bytes = 0;   ///< of a large cell
+  std::uint64_t ring_bytes = 0;      ///< of a rank
+  std::uint32_t cells_per_rank = 0;  ///< large ones; 0: no segment fits
+  std::uint32_t has_task_table = 0;
+
+  /// The smaller one of each. A layout of these sizes fits into the blocks of both.
+  SegmentSizes common_with(const SegmentSizes& other) const {
+    return {std::min(payload_bytes, other.payload_bytes), std::min(ring_bytes, other.ring_bytes),
+            std::min(cells_per_rank, other.cells_per_rank), std::min(has_task_table, other.has_task_table)};
+  }
+};
+
 /// Sizes and offsets, equal on all ranks of the node.
 struct SegmentLayout {
   std::uint32_t ranks = 0;
@@ -63,6 +78,10 @@ struct SegmentLayout {
 
   /// The largest useful layout within `limit_bytes`; ranks == 0 if not even the smallest fits.
   static SegmentLayout fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes);
+  static SegmentLayout of(std::uint32_t ranks, const SegmentSizes& sizes);
+  SegmentSizes sizes() const {
+    return {payload_bytes, ring_bytes, ranks == 0 ? 0 : cells_per_rank, task_table_offset_bytes == 0 ? 0u : 1u};
+  }
 };
 
 /// Where a rank's block lies. Ranks exchange it as bytes.
@@ -80,23 +99,27 @@ class Segment {
   static constexpr std::uint64_t kSmallPayloadBytes = 960;
   static_assert(kSmallPayloadBytes >= kNoticeBytes);
 
-  /// Allocates this rank's block.
+  /// Allocates this rank's block, for this layout or a smaller one.
   Segment(const SegmentLayout& layout, std::uint32_t local_rank);
-  /// Releases the block when no live rank uses the segment.
+  /// Releases the block: at once before join(), and then when no live rank uses the segment.
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
   BlockAddress address() const;
-  /// Maps the heap of a peer. May fail.
-  void meet(std::uint32_t local_rank, const HeapAddress& heap);
-  /// Locates the blocks of all ranks. Call it when all ranks have called meet() for all ranks. It cannot fail.
-  /// `offset_of`: their address().offset, by local rank.
+  /// Sets the layout that all ranks of the node use. Maps the heaps of the peers, which may fail, and locates their
+  /// blocks. They must have been allocated. `address_of`: their address(), by local rank.
   template <typename Function>
-  void join(Function offset_of) {
-    for (std::uint32_t rank = 0; rank < layout_.ranks; ++rank) blocks_[rank] = heaps_[rank]->base() + offset_of(rank);
-    is_joined_ = true;
+  void locate(const SegmentLayout& common, Function address_of) {
+    lay_out(common);
+    for (std::uint32_t rank = 0; rank < common.ranks; ++rank) {
+      const BlockAddress address = address_of(rank);
+      if (rank != local_rank_) heaps_[rank] = Heap::open(address.heap);
+      blocks_[rank] = heaps_[rank]->base() + address.offset;
+    }
   }
+  /// From now on peers may access the block, and this rank theirs. All ranks call it, after all have called locate().
+  void join() noexcept { is_joined_ = true; }
 
   const SegmentLayout& layout() const { return layout_; }
   std::uint32_t local_rank() const { return local_rank_; }
@@ -141,8 +164,10 @@ class Segment {
   std::byte* block(std::uint32_t local_rank) const { return blocks_[local_rank]; }
   Leavers& leavers(std::uint32_t of_local_rank, std::uint32_t local_rank) const;
   void commit(std::uint64_t begin, std::uint64_t end);
+  void lay_out(const SegmentLayout& layout) noexcept;
 
-  const SegmentLayout layout_;
+  SegmentLayout layout_;
+  const std::uint64_t block_bytes_;
   const std::uint32_t local_rank_;
   std::array<std::uint64_t, kCellsOfRank> cell_offset_{};
   std::shared_ptr<Heap> heap_;

@@ -60,6 +60,8 @@ class Transport {
   /// Withdraws a receive that irecv() posted. A Completion follows: withdrawn, unless a message had been matched
   /// already. Sends are never withdrawn.
   virtual void cancel(Token receive) = 0;
+  /// All ranks have made what uses their transport. Only then may a peer expect an answer of this one.
+  virtual void enter() noexcept {}
   /// What a rank gets that sends this one a message under `tag` after this transport has ended, as soon as the library
   /// is called here: the answer of a rank that has left.
   virtual void set_farewell(ConstBytes packet, int tag) {

@@ -2,14 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
+#include <exception>
 #include <vector>
 
 #include "mpi/check.hpp"
+#include "mpi/ranks.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::mpi {
 namespace {
+
+std::int32_t neighbor_of(int rank) { return rank == MPI_PROC_NULL ? Neighbor::kNone : rank; }
 
 using RankLists = std::vector<std::vector<std::int32_t>>;
 
@@ -33,7 +36,7 @@ std::shared_ptr<const Graph> cartesian(MPI_Comm comm) {
 }
 
 /// Every rank knows the whole graph. The neighbours of a rank are its sources and its destinations.
-std::shared_ptr<const Graph> graph(MPI_Comm comm) {
+std::shared_ptr<const Graph> graph_of(MPI_Comm comm) {
   int size = 0;
   check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   RankLists lists(static_cast<std::size_t>(size));
@@ -42,61 +45,66 @@ std::shared_ptr<const Graph> graph(MPI_Comm comm) {
     check(MPI_Graph_neighbors_count(comm, rank, &count), "MPI_Graph_neighbors_count");
     std::vector<int> neighbors(static_cast<std::size_t>(count));
     check(MPI_Graph_neighbors(comm, rank, count, neighbors.data()), "MPI_Graph_neighbors");
-    for (const int each : neighbors)
-      lists[static_cast<std::size_t>(rank)].push_back(each == MPI_PROC_NULL ? Neighbor::kNone : each);
+    for (const int each : neighbors) lists[static_cast<std::size_t>(rank)].push_back(neighbor_of(each));
   }
   return matched(lists, lists);
 }
 
-/// The lists of all ranks.
-RankLists gathered(MPI_Comm comm, const std::vector<int>& mine, int size) {
-  const int own = static_cast<int>(mine.size());
-  const auto ranks = static_cast<std::size_t>(size);
-  std::vector<int> counts(ranks);
-  check(MPI_Allgather(&own, 1, MPI_INT, counts.data(), 1, MPI_INT, comm), "MPI_Allgather");
-  std::vector<int> places(ranks);
-  std::exclusive_scan(counts.begin(), counts.end(), places.begin(), 0);
-  std::vector<int> all(static_cast<std::size_t>(places.back() + counts.back()));
-  check(MPI_Allgatherv(mine.data(), own, MPI_INT, all.data(), counts.data(), places.data(), MPI_INT, comm),
-        "MPI_Allgatherv");
-  RankLists lists(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    for (int i = 0; i < counts[rank]; ++i) {
-      const int each = all[static_cast<std::size_t>(places[rank] + i)];
-      lists[rank].push_back(each == MPI_PROC_NULL ? Neighbor::kNone : each);
-    }
-  return lists;
-}
-
-std::shared_ptr<const Graph> distributed_graph(MPI_Comm comm) {
-  int size = 0;
-  int source_count = 0;
-  int destination_count = 0;
-  int is_weighted = 0;
-  check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  check(MPI_Dist_graph_neighbors_count(comm, &source_count, &destination_count, &is_weighted),
-        "MPI_Dist_graph_neighbors_count");
-  std::vector<int> sources(static_cast<std::size_t>(source_count));
-  std::vector<int> destinations(static_cast<std::size_t>(destination_count));
-  std::vector<int> weights(sources.size() + destinations.size() + 1);
-  check(MPI_Dist_graph_neighbors(comm, source_count, sources.data(), is_weighted != 0 ? weights.data() : MPI_UNWEIGHTED,
-                                 destination_count, destinations.data(),
-                                 is_weighted != 0 ? weights.data() + sources.size() : MPI_UNWEIGHTED),
-        "MPI_Dist_graph_neighbors");
-  const RankLists all_sources = gathered(comm, sources, size);
-  const RankLists all_destinations = gathered(comm, destinations, size);
-  return matched(all_sources, all_destinations);
-}
-
 }  // namespace
 
-std::shared_ptr<const Graph> graph_of(MPI_Comm comm) {
+Topology::Topology(MPI_Comm comm) {
   int kind = MPI_UNDEFINED;
   check(MPI_Topo_test(comm, &kind), "MPI_Topo_test");
-  if (kind == MPI_CART) return cartesian(comm);
-  if (kind == MPI_GRAPH) return graph(comm);
-  if (kind == MPI_DIST_GRAPH) return distributed_graph(comm);
-  return nullptr;
+  if (kind == MPI_CART) local_ = cartesian(comm);
+  if (kind == MPI_GRAPH) local_ = graph_of(comm);
+  if (kind != MPI_DIST_GRAPH) return;
+  is_distributed_ = true;
+  int size = 0;
+  int is_weighted = 0;
+  check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  lengths_.resize(static_cast<std::size_t>(size));
+  check(MPI_Dist_graph_neighbors_count(comm, &own_.sources, &own_.destinations, &is_weighted),
+        "MPI_Dist_graph_neighbors_count");
+  neighbors_.resize(static_cast<std::size_t>(own_.sources + own_.destinations));
+  std::vector<int> weights(neighbors_.size() + 1);
+  int* const destinations = neighbors_.data() + own_.sources;
+  check(MPI_Dist_graph_neighbors(comm, own_.sources, neighbors_.data(),
+                                 is_weighted != 0 ? weights.data() : MPI_UNWEIGHTED, own_.destinations, destinations,
+                                 is_weighted != 0 ? weights.data() + own_.sources : MPI_UNWEIGHTED),
+        "MPI_Dist_graph_neighbors");
+}
+
+std::shared_ptr<const Graph> Topology::graph(MPI_Comm comm) {
+  if (!is_distributed_) return local_;
+  check(MPI_Allgather(&own_, 2, MPI_INT, lengths_.data(), 2, MPI_INT, comm), "MPI_Allgather");
+  std::vector<int> counts;
+  std::vector<int> places;
+  std::vector<int> all;
+  RankLists sources;
+  RankLists destinations;
+  std::exception_ptr failure;
+  try {
+    int count = 0;
+    for (const Lengths& each : lengths_) {
+      places.push_back(count);
+      counts.push_back(each.sources + each.destinations);
+      count += counts.back();
+      sources.emplace_back(static_cast<std::size_t>(each.sources));
+      destinations.emplace_back(static_cast<std::size_t>(each.destinations));
+    }
+    all.resize(static_cast<std::size_t>(count));
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  require_all(comm, failure);
+  check(MPI_Allgatherv(neighbors_.data(), static_cast<int>(neighbors_.size()), MPI_INT, all.data(), counts.data(),
+                       places.data(), MPI_INT, comm),
+        "MPI_Allgatherv");
+  auto next = all.cbegin();
+  for (std::size_t rank = 0; rank < lengths_.size(); ++rank)
+    for (std::vector<std::int32_t>* const list : {&sources[rank], &destinations[rank]})
+      for (std::int32_t& each : *list) each = neighbor_of(*next++);
+  return matched(sources, destinations);
 }
 
 }  // namespace penstock::mpi

@@ -328,6 +328,8 @@ class MpiTransport final : public engine::Transport {
     if (comm_ != MPI_COMM_NULL && running()) give_up(true);
   }
 
+  void enter() noexcept override { has_entered_ = true; }
+
   void set_farewell(ConstBytes packet, int tag) override {
     const std::lock_guard lock(mutex_);
     farewell_.assign(packet.begin(), packet.end());
@@ -493,8 +495,7 @@ class MpiTransport final : public engine::Transport {
       }
       requests_.clear();
       entries_.clear();
-      // Without an engine that uses it, on all ranks, nobody waits for an answer.
-      if (!farewell_.empty()) return give_up(false);
+      if (has_entered_ && !farewell_.empty()) return give_up(false);
       MPI_Comm_free(&comm_);
     }
     comm_ = MPI_COMM_NULL;
@@ -524,6 +525,7 @@ class MpiTransport final : public engine::Transport {
   std::vector<std::uint32_t> sent_;  ///< messages to each rank
   std::uint32_t received_ = 0;       ///< from all ranks
   std::optional<Error> failure_;
+  bool has_entered_ = false;
   std::vector<std::byte> farewell_;
   int farewell_tag_ = 0;
 #ifdef OPEN_MPI
@@ -590,15 +592,19 @@ std::unique_ptr<MpiTransport> open_transport(MPI_Comm parent, std::uint64_t piec
   return transport;
 }
 
+/// `known`: the ranks of `parent`, whose topology is `graph`; or nullptr if both must be found.
 comm::Link link_over(MPI_Comm parent, const Ranks* known, std::shared_ptr<const Graph> graph) {
   std::vector<std::byte> exchange_memory;
-  std::unique_ptr<MpiTransport> transport = open_transport(
-      parent, kPieceBytes, known,
-      [&exchange_memory](const MpiTransport& opened) { exchange_memory.resize(comm::exchange_bytes(opened.size())); });
+  std::optional<Topology> topology;
+  std::unique_ptr<MpiTransport> transport = open_transport(parent, kPieceBytes, known, [&](const MpiTransport& opened) {
+    exchange_memory.resize(comm::exchange_bytes(opened.size()));
+    if (known == nullptr) topology.emplace(parent);
+  });
   const MpiTransport& made = *transport;
   comm::Link link(std::move(transport));
   link.exchange_memory = std::move(exchange_memory);
   try {
+    if (topology) graph = topology->graph(made.comm());
     // MPI never matches messages with collectives of the same communicator, so both use one duplicate.
     link.native = make_native(made.comm(), made.ranks().any_thread);
     // Duplicates the duplicate: the caller may have freed `parent` by then.
@@ -617,17 +623,6 @@ std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t
   return open_transport(parent, piece_bytes, nullptr, [](const MpiTransport&) {});
 }
 
-comm::Link make_link(MPI_Comm parent) {
-  std::shared_ptr<const Graph> graph;
-  std::exception_ptr failure;
-  try {
-    graph = graph_of(parent);
-  } catch (const std::exception&) {
-    failure = std::current_exception();
-  }
-  comm::Link link = link_over(parent, nullptr, std::move(graph));
-  if (link.failure == nullptr) link.failure = failure;
-  return link;
-}
+comm::Link make_link(MPI_Comm parent) { return link_over(parent, nullptr, nullptr); }
 
 }  // namespace penstock::mpi

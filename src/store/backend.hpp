@@ -23,6 +23,9 @@ struct Stream {
   /// Starts from the first piece; a backend may have to do so again. The result returns the next piece, which is valid
   /// until the next call, and an empty one after the last. If it throws, nothing is stored.
   std::function<std::function<ConstBytes()>()> begin;
+  /// Whether it is read soon. If not, a durable backend does not leave it in the page cache, where it would take the
+  /// place of what is.
+  bool read_soon = true;
 };
 
 /// A stream of pieces in memory, which have to stay until it was read.

@@ -50,6 +50,7 @@ void NewFile::write(std::span<const ConstBytes> pieces, bool durable) {
 }
 
 void NewFile::write(const Stream& stream, bool durable) {
+  drops_cached_ = durable && !stream.read_soon;
   reserve(stream.size_bytes);
   const auto next = stream.begin();
   for (ConstBytes piece = next(); !piece.empty(); piece = next()) {
@@ -81,6 +82,8 @@ void NewFile::transfer(IoVector rest, bool durable) {
     // fails with, sync() reports.
     if (!durable || written_bytes_ - started_bytes_ < kWriteBehindBytes) continue;
     calls_.start_writing(fd_, started_bytes_, written_bytes_ - started_bytes_);
+    // Nothing waits for the device here. What it does not have yet is dropped at the end.
+    if (drops_cached_ && started_bytes_ > 0) calls_.drop_cached(fd_, 0, started_bytes_);
     started_bytes_ = written_bytes_;
   }
 }
@@ -91,6 +94,7 @@ void NewFile::complete(std::uint64_t total_bytes, bool durable) {
                                    std::to_string(kept_bytes));
   }
   if (durable) sync();
+  if (drops_cached_) calls_.drop_cached(fd_, 0, 0);
 }
 
 void NewFile::sync() {

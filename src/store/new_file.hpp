@@ -56,6 +56,7 @@ class NewFile {
   int fd_ = -1;
   std::uint64_t written_bytes_ = 0;
   std::uint64_t started_bytes_ = 0;  ///< that the device was told to write
+  bool drops_cached_ = false;
   bool kept_ = false;
 };
 

@@ -67,6 +67,10 @@ int PosixCalls::start_writing(int fd, std::uint64_t offset_bytes, std::uint64_t 
 #endif
 }
 
+int PosixCalls::drop_cached(int fd, std::uint64_t offset_bytes, std::uint64_t size_bytes) {
+  return ::posix_fadvise(fd, static_cast<off_t>(offset_bytes), static_cast<off_t>(size_bytes), POSIX_FADV_DONTNEED);
+}
+
 int PosixCalls::sync_directory(const std::string& path) { return open_and(::fsync, path); }
 
 int PosixCalls::sync_file_system(const std::string& path) { return open_and(::syncfs, path); }

@@ -47,6 +47,8 @@ class PosixCalls {
   /// Begins to write a range of a file to the device, and waits for nothing. Not durable. Other systems than Linux may
   /// do nothing.
   virtual int start_writing(int fd, std::uint64_t offset_bytes, std::uint64_t size_bytes);
+  /// Takes what the device has of a range out of the page cache; 0 bytes: up to the end. A hint.
+  virtual int drop_cached(int fd, std::uint64_t offset_bytes, std::uint64_t size_bytes);
   virtual int sync_directory(const std::string& path);
   virtual int sync_file_system(const std::string& path);
   virtual int link(const std::string& from, const std::string& to);

@@ -153,6 +153,24 @@ def test_all_ranks_decide_alike_whether_there_is_one(comm, folder):
         assert ck.restore()[0] == 1
 
 
+@both_forms
+def test_all_ranks_learn_what_became_of_a_deletion(comm, folder, form):
+    with ps.Checkpointer(**urls(folder, form), comm=comm) as ck:
+        for step in (1, 2):
+            ck.save(step, {"a": np.full(10, step)}).wait("drained")
+        if comm.size > 1:
+            with pytest.raises(ps.Error, match="pass the same") as error:
+                ck.delete(1 if comm.rank == comm.size - 1 else 2)
+            assert error.value.code == "mismatch"
+        ck.delete(2)
+        with pytest.raises(ps.Error) as error:
+            ck.delete(2)
+        assert error.value.code == "not_found"
+        comm.Barrier()
+        assert ck.steps() == [1]
+        assert ck.restore()[0] == 1
+
+
 def test_without_a_communicator_it_takes_all_ranks(comm, folder):
     layout = ps.Layout.even(SHAPE, comm.size)
     with ps.Checkpointer(f"file://{folder}/slow") as ck:

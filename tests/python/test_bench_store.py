@@ -63,7 +63,7 @@ def test_squares_and_single_writers_run():
     found = installations()
     for ranks, experiments in (
         ("1", {"regions", "snapshot", "10 versions", "40 versions", "10000 fragments", "publish"}),
-        ("4", {"row of 4 KiB", "square of 1 KiB"}),
+        ("4", {"row of 4 KiB", "square of 1 KiB", "readers"}),
     ):
         arguments = ["store", "--ranks", ranks, "--mpi", found[0].name, "--bytes", "128K", "--sync", "yes", "--quick"]
         done = subprocess.run(

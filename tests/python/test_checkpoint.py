@@ -417,6 +417,29 @@ def test_levels_steps_and_keep(urls):
         ck.save(40, {})
 
 
+@both_forms
+def test_a_deleted_one_is_gone_for_later_jobs_too(urls):
+    with ps.Checkpointer(**urls) as ck:
+        for step in (1, 2, 3):
+            ck.save(step, {"a": np.full(10, step)}).wait("drained")
+        ck.delete(3)
+        assert ck.latest == 2
+        assert ck.restore()[1]["a"][0] == 2
+        with pytest.raises(ps.Error, match="3") as error:
+            ck.delete(3)
+        assert error.value.code == "not_found"
+        for wrong in (-1, 1 << 64):
+            with pytest.raises(ps.Error, match="expected a number from 0 on"):
+                ck.delete(wrong)
+        # A save that is still under way counts for nothing afterwards.
+        ck.save(4, {"a": np.full(10, 4)}).wait("fast")
+        ck.delete(4)
+        ck.save(5, {"a": np.full(10, 5)})
+    with ps.Checkpointer(**urls) as ck:
+        assert ck.steps() == [1, 2, 5]
+        assert ck.restore()[1]["a"][0] == 5
+
+
 def test_saves_follow_each_other_through_several_staging_buffers(urls):
     with ps.Checkpointer(**urls, staging_buffers=3) as ck:
         ck.reserve(1_600_000, buffers=3)

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -97,6 +98,43 @@ def test_paths_that_are_no_files_are_errors_of_their_sample(tmp_path):
     assert reasons.keys() == {*names[1:6], "below", "sparse"}
     assert "regular file" in reasons["fifo"]
     assert "limit of 1073741824 bytes" in reasons["sparse"]
+
+
+@pytest.mark.parametrize("source", ["from_tar", "from_tfrecord", "from_mds", "from_parquet", "from_arrow"])
+def test_missing_shards_are_named(tmp_path, source):
+    if source in ("from_parquet", "from_arrow"):
+        pytest.importorskip("pyarrow")
+    missing = tmp_path / "missing"
+    given = missing if source == "from_mds" else [missing]
+    with pytest.raises(ps.Error, match=re.escape(str(missing))) as caught:
+        getattr(ps.Dataset, source)(given)
+    assert caught.value.code == "not_found"
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+@pytest.mark.parametrize("source", ["from_tar", "from_tfrecord", "from_mds"])
+def test_shards_that_cannot_be_read_are_named(tmp_path, source):
+    folder = tmp_path / "index.json" if source == "from_mds" else tmp_path / "shard"
+    folder.mkdir()
+    given = tmp_path if source == "from_mds" else [folder]
+    with pytest.raises(ps.Error, match=re.escape(str(folder))) as caught:
+        getattr(ps.Dataset, source)(given)
+    assert caught.value.code == "io"
+
+
+@pytest.mark.parametrize("source", ["from_parquet", "from_arrow"])
+def test_files_without_a_table_are_named(tmp_path, source):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "text").write_text("no table " * 100)
+    with pytest.raises(ps.Error, match=re.escape(str(tmp_path / "text"))) as caught:
+        getattr(ps.Dataset, source)([tmp_path / "text"])
+    assert caught.value.code == "corrupt"
+
+
+def test_a_missing_folder_has_no_index(tmp_path):
+    with pytest.raises(ps.Error, match=re.escape(str(tmp_path / "missing"))) as caught:
+        ps.dataset.build_index([tmp_path / "missing"], tmp_path / "index")
+    assert caught.value.code == "not_found"
 
 
 def test_a_folder_without_permission_is_an_error_of_its_samples(tmp_path):

@@ -138,8 +138,10 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
 def _disks(device: str, parameters: dict[str, Any]) -> Iterator[dict[str, Path]]:
     """Disk → an empty folder on it. The slow one comes first."""
     wanted = ["hdd", "optane"] if device == BURST_BUFFER else [device]
-    # What stays, one that is written while the old ones are there, one for the room that file systems want; journals.
-    size_bytes = (KEPT + 3) * parameters["state_mb"] * 10**6 + (128 << 20)
+    # All checkpoints, since a slow disk may have none yet when the last one is saved; what stays, and one for the room that
+    # file systems want; journals.
+    saves = parameters["iterations"] // parameters["every"]
+    size_bytes = (max(KEPT, saves) + 3) * parameters["state_mb"] * 10**6 + (128 << 20)
     with contextlib.ExitStack() as stack:
         images = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="penstock-bench-checkpoint-", dir=parameters["directory"] or None)

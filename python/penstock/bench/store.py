@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock import text_table
-from penstock.bench import runner, store_snapshots
+from penstock.bench import runner, store_readers, store_snapshots
 from penstock.bench.installation import Installation
 from penstock.bench.runner import Jobs, Measured, Program, Report
 from penstock.error import Error
@@ -25,7 +26,7 @@ SUMMARY = """Atomic writes of overlapping regions, against the MPIs' atomic mode
 One rank: the same bytes in more and more regions, written and read back; a snapshot of scattered rows, read before and
 after compaction; opening a store and reading the newest of few and of many versions, and 1 MiB of a version of few and of
 many fragments; one small write. Several ranks: tiles in a row, each overlapping its neighbours by an eighth, with short and with long rows. Square numbers of ranks:
-mpi-tile-io's squares, with small and with large elements. Peers: the atomic mode of MPI.File (ROMIO, OMPIO), a new plain
+mpi-tile-io's squares, with small and with large elements; and all ranks read one version at once, each another part. Peers: the atomic mode of MPI.File (ROMIO, OMPIO), a new plain
 file per process and write ("plain"), and the same file overwritten ("overwritten"). With more ranks than cores, ranks that
 poll as MPI does take the cores from ranks that still write or hold a lock. So each setting is measured twice: with
 polling ranks (the time of the slowest), and with ranks that start together and sleep when done (the time until the last
@@ -138,32 +139,47 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
     for pattern in patterns(world.size, parameters):
         for sync in parameters["sync"]:
             setting = {**pattern.setting, "sync": sync}
-            made = None
-            if world.rank == 0:
-                made = tempfile.mkdtemp(prefix="penstock-bench-store-", dir=parameters["directory"] or None)
-            folder = Path(world.bcast(made))
-            try:
+            with _folder(world, parameters) as folder:
                 target: Any
-                if program == "penstock" and parameters["store"]:
-                    target = _Penstock(world, f"{parameters['store']}/{folder.name}", pattern, sync == "yes")
+                if program == "penstock":
+                    target = _Penstock(world, _store_url(folder, parameters), pattern, sync == "yes")
                 else:
                     target = TARGETS[program](world, folder, pattern, sync == "yes")
                 waits = parameters["waiting"] if world.size > 1 else ["asleep"]
                 for access, waiting, seconds in _times(world, target, pattern, waits, parameters["budget_s"]):
                     rows.append(({**setting, "access": access, "waiting": waiting}, seconds))
                 target.close()
-            finally:
-                world.Barrier()
-                if world.rank == 0:
-                    shutil.rmtree(folder, ignore_errors=True)
+    if world.size > 1 and program == "penstock":
+        with _folder(world, parameters) as folder:
+            place = _store_url(folder, parameters)
+            rows += store_readers.penstock(world, place, int(parameters["bytes"]), CLOCKS["asleep"])
     if world.size == 1 and program in ("penstock", "plain"):
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-store-", dir=parameters["directory"] or None) as name:
-            place = parameters["store"] + "/" + Path(name).name if parameters["store"] else f"file://{name}/store"
+        with _folder(world, parameters) as folder:
             if program == "penstock":
-                rows += store_snapshots.penstock(place, parameters)
+                rows += store_snapshots.penstock(_store_url(folder, parameters), parameters)
             else:
-                rows += store_snapshots.plain(Path(name), parameters)
+                rows += store_snapshots.plain(folder, parameters)
     return rows
+
+
+@contextlib.contextmanager
+def _folder(world: Any, parameters: dict[str, Any]) -> Iterator[Path]:
+    """Collective: a new folder that all ranks see, removed at the end."""
+    made = None
+    if world.rank == 0:
+        made = tempfile.mkdtemp(prefix="penstock-bench-store-", dir=parameters["directory"] or None)
+    folder = Path(world.bcast(made))
+    try:
+        yield folder
+    finally:
+        world.Barrier()
+        if world.rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _store_url(folder: Path, parameters: dict[str, Any]) -> str:
+    """Of a new store; with the option `store` outside of the folder."""
+    return f"{parameters['store']}/{folder.name}" if parameters["store"] else f"file://{folder}/store"
 
 
 def _times(
@@ -327,13 +343,12 @@ class _Atomic(_File):
 
 
 class _Penstock(_File):
-    def __init__(self, world: Any, place: Path | str, pattern: Pattern, sync: bool) -> None:
+    def __init__(self, world: Any, url: str, pattern: Pattern, sync: bool) -> None:
         from mpi4py import MPI
 
         from penstock.file import File
 
-        self._apart = isinstance(place, str)  # outside of the folder, which is removed as a whole
-        self._url = place if self._apart else f"file://{place}/store"
+        self._url = url
         info = {"penstock_durable": "true" if sync else "false"}
         super().__init__(
             world, pattern, File.Open(world, f"{self._url}/field", MPI.MODE_CREATE | MPI.MODE_RDWR, info)
@@ -351,7 +366,7 @@ class _Penstock(_File):
         from penstock.store import Store
 
         super().close()
-        if self._apart and self._world.rank == 0:
+        if self._world.rank == 0:
             Store(self._url, create=False).remove("field")
 
 
@@ -405,7 +420,7 @@ class _Overwritten(_Plain):
         return
 
 
-TARGETS = {"atomic": _Atomic, "plain": _Plain, "overwritten": _Overwritten, "penstock": _Penstock}
+TARGETS = {"atomic": _Atomic, "plain": _Plain, "overwritten": _Overwritten}
 
 
 def summarize(report: Report) -> list[str]:

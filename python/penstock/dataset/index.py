@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock import _penstock
 from penstock.dataset import records
-from penstock.dataset.reader import filesystem, opened
+from penstock.dataset.reader import filesystem, opened, read_errors
 from penstock.error import Error
 
 SampleIndex = _penstock.dataset.SampleIndex
@@ -126,17 +126,18 @@ def _files(
     paths: Sequence[str], extensions: tuple[str, ...], storage_options: dict[str, Any] | None
 ) -> Iterator[tuple[str, int]]:
     for path in paths:
-        if "://" in path:
-            yield path, int(filesystem(path, storage_options).size(path))
-        elif os.path.isdir(path):
-            for folder, folders, names in os.walk(path, onerror=_raise):
-                folders.sort()
-                for name in sorted(names):
-                    full = os.path.join(folder, name)
-                    if name.endswith(extensions or "") and os.path.isfile(full):
-                        yield full, os.stat(full).st_size
-        else:
-            yield path, os.stat(path).st_size
+        with read_errors(path):
+            if "://" in path:
+                yield path, int(filesystem(path, storage_options).size(path))
+            elif os.path.isdir(path):
+                for folder, folders, names in os.walk(path, onerror=_raise):
+                    folders.sort()
+                    for name in sorted(names):
+                        full = os.path.join(folder, name)
+                        if name.endswith(extensions or "") and os.path.isfile(full):
+                            yield full, os.stat(full).st_size
+            else:
+                yield path, os.stat(path).st_size
 
 
 def _raise(error: OSError) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import stat
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Protocol
 
@@ -420,8 +421,22 @@ def _is_s3fs(kind: type) -> bool:
     return kind.__module__.split(".")[0] == "s3fs"
 
 
-def opened(url: str, storage_options: dict[str, Any] | None) -> Any:
+@contextlib.contextmanager
+def read_errors(place: str) -> Iterator[None]:
+    """What the system or a storage refuses becomes an Error that names the file, the object or the folder."""
+    try:
+        yield
+    except Error:
+        raise
+    except OSError as error:
+        code = "not_found" if isinstance(error, FileNotFoundError) else "io"
+        raise Error(f"{error.filename or place} cannot be read", code, cause=error.strerror or str(error)) from None
+
+
+@contextlib.contextmanager
+def opened(url: str, storage_options: dict[str, Any] | None) -> Iterator[Any]:
     """A file object for reading a local file or an object."""
-    if "://" not in url:
-        return open(url, "rb")
-    return filesystem(url, storage_options).open(url, "rb")
+    with read_errors(url):
+        where = filesystem(url, storage_options) if "://" in url else None
+        with where.open(url, "rb") if where else open(url, "rb") as file:
+            yield file

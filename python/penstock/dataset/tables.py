@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import functools
 import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
-from penstock.dataset.reader import filesystem
+from penstock.dataset.reader import filesystem, read_errors
 from penstock.error import Error
 
 #: Groups in memory, unless a shuffle in blocks needs more.
@@ -91,7 +92,8 @@ def parquet(
     for path in (os.fspath(each) for each in paths):
         where = filesystem(path, storage_options) if "://" in path else None
         place = where._strip_protocol(path) if where else path
-        metadata = pq.ParquetFile(place, filesystem=where).metadata
+        with _table_errors(path), pq.ParquetFile(place, filesystem=where) as file:
+            metadata = file.metadata
         digest.update(f"{os.path.basename(path)} {metadata.num_rows} {metadata.serialized_size} ".encode())
 
         def load(group: int, place: str = place, where: Any = where) -> Callable[[int], Any]:
@@ -115,7 +117,8 @@ def arrow(tables: Any) -> GroupSource:
         if isinstance(each, pa.Table):
             table, name = each, "table"
         else:
-            table, name = _mapped_table(pa, os.fspath(each)), os.path.basename(os.fspath(each))
+            with _table_errors(os.fspath(each)):
+                table, name = _mapped_table(pa, os.fspath(each)), os.path.basename(os.fspath(each))
         digest.update(f"{name} {table.num_rows} {table.schema} {table.nbytes} ".encode())
         groups += [(batch.num_rows, functools.partial(_rows_of_batch, batch)) for batch in table.to_batches()]
     return GroupSource(groups, digest.hexdigest()[:32])
@@ -128,6 +131,15 @@ def _rows(table: Any) -> Callable[[int], dict[str, Any]]:
 
 def _rows_of_batch(batch: Any) -> Callable[[int], dict[str, Any]]:
     return _rows(_pyarrow("pyarrow").Table.from_batches([batch]))
+
+
+@contextlib.contextmanager
+def _table_errors(path: str) -> Iterator[None]:
+    try:
+        with read_errors(path):
+            yield
+    except _pyarrow("pyarrow").ArrowInvalid as error:
+        raise Error(f"{path} holds no table that Arrow knows", "corrupt", cause=str(error)) from None
 
 
 def _mapped_table(pa: Any, path: str) -> Any:

@@ -46,7 +46,9 @@ class FaultyBackend final : public store::Backend {
         return piece;
       };
     };
-    return change("put", key, [&] { return inner_->put_stream_if_absent(key, {stream.size_bytes, begin}); });
+    return change("put", key, [&] {
+      return inner_->put_stream_if_absent(key, {stream.size_bytes, begin, stream.read_soon});
+    });
   }
   bool remove(std::string_view key) override {
     return change("remove", key, [&] { return inner_->remove(key); });

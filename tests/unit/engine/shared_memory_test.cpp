@@ -31,8 +31,8 @@ std::vector<std::unique_ptr<Segment>> make_segments(const SegmentLayout& layout)
   std::vector<std::unique_ptr<Segment>> segments;
   for (std::uint32_t rank = 0; rank < layout.ranks; ++rank) segments.push_back(std::make_unique<Segment>(layout, rank));
   for (const auto& segment : segments) {
-    for (std::uint32_t rank = 0; rank < layout.ranks; ++rank) segment->meet(rank, segments[rank]->address().heap);
-    segment->join([&](std::uint32_t rank) { return segments[rank]->address().offset; });
+    segment->locate(layout, [&](std::uint32_t rank) { return segments[rank]->address(); });
+    segment->join();
   }
   return segments;
 }
@@ -50,6 +50,27 @@ TEST(Segments, FitTheirLimitOrSaySo) {
     }
   EXPECT_EQ(SegmentLayout::fit(64, 16 << 10, 16 << 10).ranks, 0u);
   EXPECT_EQ(SegmentLayout::fit(4, 16 << 10, 64 << 20).ranks, 4u);
+}
+
+/// Each rank takes its block before it knows what the others can take.
+TEST(Segments, OfDifferentSizesHaveALayoutThatFitsIntoAll) {
+  constexpr std::uint32_t kRanks = 3;
+  std::vector<SegmentLayout> layouts;
+  for (const std::uint64_t limit : {300ull << 10, 1ull << 20, 3ull << 20, 64ull << 20, 1ull << 30})
+    for (const std::uint64_t eager : {0ull, 1024ull, 5000ull, 16ull << 10, 100ull << 10})
+      layouts.push_back(SegmentLayout::fit(kRanks, eager, limit));
+  std::erase_if(layouts, [](const SegmentLayout& layout) { return layout.ranks == 0; });
+  EXPECT_GT(layouts.size(), 20u);
+  for (const SegmentLayout& a : layouts) {
+    EXPECT_EQ(SegmentLayout::of(kRanks, a.sizes()).block_bytes, a.block_bytes);
+    EXPECT_EQ(SegmentLayout::of(kRanks, a.sizes()).ring_offset_bytes, a.ring_offset_bytes);
+    for (const SegmentLayout& b : layouts) {
+      const SegmentLayout common = SegmentLayout::of(kRanks, a.sizes().common_with(b.sizes()));
+      EXPECT_LE(common.block_bytes, std::min(a.block_bytes, b.block_bytes));
+      EXPECT_EQ(common.flags_offset_bytes, a.flags_offset_bytes) << "the constructor has filled the head";
+      EXPECT_EQ(common.stub_offset_bytes, a.stub_offset_bytes);
+    }
+  }
 }
 
 TEST(Segments, KnowWhoIsThere) {

@@ -26,6 +26,7 @@ class WrappedTransport : public Transport {
   bool take(Bytes to, int tag, Token token) override { return inner_->take(to, tag, token); }
   void poll(std::vector<Completion>& complete) override { inner_->poll(complete); }
   void cancel(Token receive) override { inner_->cancel(receive); }
+  void enter() noexcept override { inner_->enter(); }
   void set_farewell(ConstBytes packet, int tag) override { inner_->set_farewell(packet, tag); }
   bool has_gone(int peer) noexcept override { return inner_->has_gone(peer); }
   void poke() noexcept override { inner_->poke(); }

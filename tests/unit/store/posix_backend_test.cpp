@@ -215,6 +215,45 @@ class WriteBehindCalls : public PosixCalls {
   }
 };
 
+/// Notes what is taken out of the page cache, and whether the device had it.
+class DropCalls : public PosixCalls {
+ public:
+  bool synced = false, dropped_all = false;
+  std::uint64_t dropped_bytes = 0;
+
+  int fdatasync(int fd) override {
+    synced = true;
+    return PosixCalls::fdatasync(fd);
+  }
+  int drop_cached(int fd, std::uint64_t offset, std::uint64_t size) override {
+    if (size == 0) {
+      dropped_all = synced && offset == 0;
+    } else {
+      dropped_bytes = std::max(dropped_bytes, offset + size);
+    }
+    return PosixCalls::drop_cached(fd, offset, size);
+  }
+};
+
+TEST(PosixBackend, ADurableStreamThatIsNotReadSoonDoesNotStayInThePageCache) {
+  const std::string text(20 << 20, 'x');
+  const ConstBytes whole = bytes_of(text);
+  for (const bool durable : {true, false}) {
+    for (const bool read_soon : {true, false}) {
+      const TemporaryDirectory directory;
+      DropCalls calls;
+      const auto backend = open_directory(directory.path() + "/store", directory.url(), {.durable = durable}, calls);
+      Stream stream = penstock::store::stream_of(std::span(&whole, 1));
+      stream.read_soon = read_soon;
+      EXPECT_TRUE(backend->put_stream_if_absent("a", stream));
+      const bool drops = durable && !read_soon;
+      EXPECT_EQ(calls.dropped_all, drops);
+      EXPECT_EQ(calls.dropped_bytes, drops ? 8U << 20 : 0U);
+      EXPECT_TRUE(std::ranges::equal(read_all(*backend, "a"), whole));
+    }
+  }
+}
+
 TEST(PosixBackend, ALargeDurableObjectIsOnItsWayToTheDeviceBeforeItIsSynced) {
   const std::string text(20 << 20, 'x');
   const ConstBytes whole = bytes_of(text);
