@@ -2,6 +2,7 @@
 // Section III.C). docs/design/checkpoint.md states the guarantees.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -33,6 +34,9 @@ enum class CheckpointLevel : std::uint8_t {
   drained,  ///< complete and durable in the slow tier
 };
 
+/// "copying", "staged", "fast" or "drained".
+PENSTOCK_API std::string_view name(CheckpointLevel level);
+
 /// One array to save: this rank's part under `layout`. An array that all ranks hold equally is saved once, with
 /// Layout::whole(shape, 0): the other ranks pass an empty span.
 struct CheckpointArray {
@@ -54,8 +58,9 @@ class PENSTOCK_API CheckpointHandle {
   bool failed() const;
   /// Blocks until all ranks have reached `level`. If the checkpoint failed before, it throws: the original Error on the
   /// rank where it occurred, Error(peer_failed) on the others. Call it on all ranks or on none; but wait(staged) is
-  /// local, never throws, and helps to copy what is not copied yet.
-  void wait(CheckpointLevel level);
+  /// local, never throws, and helps to copy what is not copied yet. With a `limit`, which counts from the call, throws
+  /// Error(timed_out) on each rank where it has passed before. The checkpoint goes on, and may be waited for again.
+  void wait(CheckpointLevel level, std::optional<std::chrono::milliseconds> limit = std::nullopt);
   /// Seconds that save() blocked its caller.
   double stall_s() const;
   /// Seconds of stall_s() in which it waited for earlier checkpoints to be durable in the first tier, because the
@@ -222,7 +227,8 @@ class PENSTOCK_API Checkpointer {
   std::size_t resume_drains();
 
   /// Waits until all checkpoints are drained or failed. Throws the first error that no call has thrown. Collective.
-  void finish();
+  /// With a `limit`, which counts from the call, throws Error(timed_out) on each rank where it has passed before.
+  void finish(std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
   /// Problems that failed no checkpoint, such as an old one that could not be removed. Local.
   std::vector<std::string> warnings() const;

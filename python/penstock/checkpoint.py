@@ -97,15 +97,18 @@ class CheckpointHandle:
         """Whether the checkpoint has failed and will never reach the next level."""
         return self._native.failed
 
-    def wait(self, level: str = "drained") -> None:
+    def wait(self, level: str = "drained", timeout_s: float | None = None) -> None:
         """Block until all ranks have reached the level. Releases the GIL.
 
         Raises the checkpoint's :class:`penstock.Error` if it failed before that level: the original error on the rank
         where it occurred, "peer_failed" on the others. Call it on all ranks or on none. ``wait("staged")`` is local: it waits
         until what was saved may change, which without ``until`` is at once.
+
+        With ``timeout_s``, raises an :class:`penstock.Error` with the code "timed_out" on each rank where the time has passed
+        before, such as by storage that hangs. The checkpoint goes on, and may be waited for again.
         """
         begin = time.perf_counter()
-        self._native.wait(level)
+        self._native.wait(level, timeout_s)
         if self._kept is not None:
             self._kept = None
             if level == "staged":
@@ -630,9 +633,12 @@ class Checkpointer:
         """
         return self._native.resume_drains()
 
-    def finish(self) -> None:
-        """Wait until all checkpoints are drained or failed. Raises the first error that no call has raised. Collective."""
-        self._native.finish()
+    def finish(self, timeout_s: float | None = None) -> None:
+        """Wait until all checkpoints are drained or failed. Raises the first error that no call has raised. Collective.
+
+        ``timeout_s`` is as for :meth:`CheckpointHandle.wait`.
+        """
+        self._native.finish(timeout_s)
 
     def close(self) -> None:
         """Finish, and release all resources. May be called twice. Collective."""
@@ -640,7 +646,7 @@ class Checkpointer:
             return
         _open.discard(self)
         try:
-            self._native.finish()
+            self._native.finish(None)
         finally:
             self._native.close()
             self._schedule.signals.restore()

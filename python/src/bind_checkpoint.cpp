@@ -33,14 +33,14 @@ CheckpointLevel level_from_name(const std::string& level) {
   throw Error(ErrorCode::invalid_argument, "'" + level + "' is not a level; expected staged, fast or drained");
 }
 
-const char* name_of(CheckpointLevel level) {
-  switch (level) {
-    case CheckpointLevel::copying: return "copying";
-    case CheckpointLevel::staged: return "staged";
-    case CheckpointLevel::fast: return "fast";
-    case CheckpointLevel::drained: break;
-  }
-  return "drained";
+std::optional<std::chrono::milliseconds> limit_of(std::optional<double> timeout_s) {
+  if (!timeout_s) return std::nullopt;
+  // About thirty years, so that the sum with the time of day does not overflow.
+  constexpr double kMost = 1e9;
+  if (!(*timeout_s >= 0))
+    throw Error(ErrorCode::invalid_argument,
+                "timeout_s is " + std::to_string(*timeout_s) + "; expected seconds from 0 on, or None");
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(*timeout_s, kMost) * 1e3));
 }
 
 /// A NumPy array that keeps the bytes alive.
@@ -288,15 +288,19 @@ void bind_checkpoint(nb::module_& module) {
   python::bind_maintenance(module);
   nb::class_<CheckpointHandle>(module, "CheckpointHandle")
       .def_prop_ro("step", &CheckpointHandle::step)
-      .def_prop_ro("level", [](const CheckpointHandle& handle) { return python::name_of(handle.level()); })
+      .def_prop_ro("level", [](const CheckpointHandle& handle) { return name(handle.level()); })
       .def_prop_ro("failed", &CheckpointHandle::failed)
       .def_prop_ro("stall_s", &CheckpointHandle::stall_s)
       .def_prop_ro("waited_s", &CheckpointHandle::waited_s)
-      .def("wait", [](CheckpointHandle& handle, const std::string& level) {
-        const CheckpointLevel wanted = python::level_from_name(level);
-        const nb::gil_scoped_release released;
-        handle.wait(wanted);
-      });
+      .def(
+          "wait",
+          [](CheckpointHandle& handle, const std::string& level, std::optional<double> timeout_s) {
+            const CheckpointLevel wanted = python::level_from_name(level);
+            const auto limit = python::limit_of(timeout_s);
+            const nb::gil_scoped_release released;
+            handle.wait(wanted, limit);
+          },
+          nb::arg("level"), nb::arg("timeout_s").none());
 
   nb::class_<PyCheckpointer>(module, "Checkpointer")
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
@@ -337,12 +341,15 @@ void bind_checkpoint(nb::module_& module) {
              const nb::gil_scoped_release released;
              return checkpointer.resume_drains();
            })
-      .def("finish",
-           [](const PyCheckpointer& self) {
-             Checkpointer& checkpointer = self.get();
-             const nb::gil_scoped_release released;
-             checkpointer.finish();
-           })
+      .def(
+          "finish",
+          [](const PyCheckpointer& self, std::optional<double> timeout_s) {
+            Checkpointer& checkpointer = self.get();
+            const auto limit = python::limit_of(timeout_s);
+            const nb::gil_scoped_release released;
+            checkpointer.finish(limit);
+          },
+          nb::arg("timeout_s").none())
       .def("any_of",
            [](const PyCheckpointer& self, std::uint64_t flags) {
              Checkpointer& checkpointer = self.get();

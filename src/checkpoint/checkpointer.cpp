@@ -175,7 +175,9 @@ std::uint64_t Checkpointer::any_of(std::uint64_t flags) {
 }
 
 std::size_t Checkpointer::resume_drains() { return state_->saver->resume_drains(); }
-void Checkpointer::finish() { state_->saver->finish(); }
+void Checkpointer::finish(std::optional<std::chrono::milliseconds> limit) {
+  state_->saver->finish(checkpoint::deadline_in(limit));
+}
 std::vector<std::string> Checkpointer::warnings() const { return state_->saver->warnings(); }
 std::string Checkpointer::report() const { return state_->saver->report(); }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/deadline.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/staging.hpp"
 #include "penstock/checkpoint.hpp"
@@ -100,9 +101,9 @@ class Job {
     return locked([&] { return level_ >= level || error_.has_value(); });
   }
 
-  void wait_until_settled(CheckpointLevel level) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return level_ >= level || error_.has_value(); });
+  /// Whether it is settled, at `deadline` at the latest.
+  bool wait_until_settled(CheckpointLevel level, Deadline deadline = {}) {
+    return wait(deadline, [&] { return level_ >= level || error_.has_value(); });
   }
   void wait_until_staged() {
     std::unique_lock lock(mutex_);
@@ -112,9 +113,9 @@ class Job {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return begun_ || error_.has_value(); });
   }
-  void wait_until_closed() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return closed_; });
+  /// Whether it is closed, at `deadline` at the latest.
+  bool wait_until_closed(Deadline deadline = {}) {
+    return wait(deadline, [&] { return closed_; });
   }
 
   /// The error that kept it from `level`. It counts as delivered from then on.
@@ -136,6 +137,13 @@ class Job {
   }
 
  private:
+  template <class Condition>
+  bool wait(Deadline deadline, Condition condition) {
+    std::unique_lock lock(mutex_);
+    if (deadline) return changed_.wait_until(lock, *deadline, condition);
+    changed_.wait(lock, condition);
+    return true;
+  }
   template <class Change>
   void update(Change change) {
     {

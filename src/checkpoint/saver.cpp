@@ -17,9 +17,9 @@ std::string name_of(const Job& job) { return "checkpoint of step " + std::to_str
 
 }  // namespace
 
-void wait_until_settled(Job& job, CheckpointLevel level, Relay* relay) {
-  if (relay != nullptr) relay->serve({[&] { return job.settled(level); }, job.sequence + 1});
-  job.wait_until_settled(level);
+bool wait_until_settled(Job& job, CheckpointLevel level, Relay* relay, Deadline deadline) {
+  if (relay != nullptr) relay->serve({[&] { return job.settled(level) || has_passed(deadline); }, job.sequence + 1});
+  return job.wait_until_settled(level, deadline);
 }
 
 Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options, const SaverTuning& tuning)
@@ -166,15 +166,22 @@ std::optional<Error> Saver::undelivered(const Job& settled) {
   return first;
 }
 
-void Saver::finish() {
+void Saver::finish(Deadline deadline) {
   const std::vector<std::shared_ptr<Job>> all = jobs();
   const auto closed = [](const std::vector<std::shared_ptr<Job>>& some) {
     return std::all_of(some.begin(), some.end(), [](const auto& job) { return job->closed(); });
   };
-  if (channels_.relay) channels_.relay->serve({[&] { return closed(all) && closed(resumed()); }, saves_});
-  for (const auto& job : all) job->wait_until_closed();
-  // Known by now: the first save has found them.
-  for (const auto& job : resumed()) job->wait_until_closed();
+  if (channels_.relay) {
+    const auto done = [&] { return (closed(all) && closed(resumed())) || has_passed(deadline); };
+    channels_.relay->serve({done, saves_});
+  }
+  const auto wait_for = [&](const std::vector<std::shared_ptr<Job>>& some) {
+    for (const auto& job : some) {
+      if (!job->wait_until_closed(deadline)) throw timed_out(job->step, CheckpointLevel::drained);
+    }
+  };
+  wait_for(all);
+  wait_for(resumed());  // known by now: the first save has found them
   std::optional<Error> first;
   for (const auto& job : all) {
     std::optional<Error> error = job->deliver_error_once();

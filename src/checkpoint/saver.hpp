@@ -43,8 +43,8 @@ struct SaverTuning {
   std::function<void()> on_backpressure = [] {};     ///< called when a save begins to wait for an earlier one
 };
 
-/// Waits until `job` has reached `level` or failed. Collective with a relay.
-void wait_until_settled(Job& job, CheckpointLevel level, Relay* relay);
+/// Waits until `job` has reached `level` or failed, at most up to `deadline`. Whether it has. Collective with a relay.
+bool wait_until_settled(Job& job, CheckpointLevel level, Relay* relay, Deadline deadline = {});
 
 /// Implements Checkpointer, which adds tiers from URLs and communicators.
 class Saver {
@@ -55,7 +55,8 @@ class Saver {
   /// `wrong`: the error of the caller's invalid arrays; it fails the save and is thrown.
   std::shared_ptr<Job> save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata,
                             const CheckpointMetrics& metrics = {}, const std::optional<Error>& wrong = std::nullopt);
-  void finish();
+  /// Throws Error(timed_out) at `deadline`.
+  void finish(Deadline deadline = {});
   /// Takes the place over, unless a save has done so, and drains what dead jobs have left. Returns how many checkpoints
   /// are still to be drained. Collective.
   std::size_t resume_drains();

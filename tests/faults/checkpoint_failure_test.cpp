@@ -1,6 +1,10 @@
 // Devices fill up or fail during a save. The save fails on all ranks, no rank hangs, and other checkpoints stay.
 #include <gtest/gtest.h>
 
+#include <barrier>
+#include <chrono>
+#include <future>
+
 #include "unit/checkpoint/faulty_backend.hpp"
 #include "unit/checkpoint/vector.hpp"
 
@@ -491,6 +495,52 @@ TEST(Checkpoint, RanksThatSaveDifferentThingsAreToldBeforeAnythingIsWritten) {
     EXPECT_THROW(rank.restore(options), Error);
   });
   EXPECT_TRUE(list_versions(*slow).empty());
+}
+
+/// Storage that hangs until it is told to go on.
+TEST(Hangs, AWaitWithALimitEndsAndTheCheckpointGoesOn) {
+  using namespace std::chrono_literals;
+  for (const bool relayed : {false, true}) {
+    for (const int ranks : {1, 3}) {
+      SCOPED_TRACE(std::to_string(ranks) + (relayed ? " relayed" : ""));
+      const auto slow = memory();
+      const auto fast = memory();
+      const auto faults = std::make_shared<Faults>();
+      std::promise<void> released;
+      faults->on_change = [&, gate = released.get_future().share()](const std::string& operation,
+                                                                    const store::Backend& backend,
+                                                                    const std::string& key, Faults::When when) {
+        const bool is_data = operation == "put" && key.ends_with(".data");
+        if (is_data && when == Faults::When::before && &backend == slow.get()) gate.wait();
+      };
+      World world;
+      world.ranks = ranks;
+      world.relayed = relayed;
+      world.tiers = [&](int) { return folders(std::make_shared<FaultyBackend>(slow, faults), fast); };
+      std::barrier all_timed_out(ranks, [&]() noexcept { released.set_value(); });
+      run_ranks(world, [&](Rank& rank) {
+        CheckpointHandle handle = rank.save(7, Vector(rank, 1).arrays);
+        handle.wait(Level::fast, 1h);
+        const auto expect_timed_out = [](const std::function<void()>& wait) {
+          try {
+            wait();
+            ADD_FAILURE() << "no error";
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::timed_out);
+            EXPECT_NE(error.message().find("step 7 is not drained"), std::string::npos) << error.message();
+          }
+        };
+        expect_timed_out([&] { handle.wait(Level::drained, 1ms); });
+        expect_timed_out([&] { rank.saver().finish(deadline_in(0ms)); });
+        EXPECT_FALSE(handle.failed());
+        EXPECT_EQ(handle.level(), Level::fast);
+        all_timed_out.arrive_and_wait();
+        handle.wait(Level::drained);
+        rank.saver().finish();
+        EXPECT_EQ(rank.restore().step, 7u);
+      });
+    }
+  }
 }
 
 }  // namespace

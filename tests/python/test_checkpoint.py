@@ -417,6 +417,15 @@ def test_levels_steps_and_keep(urls):
         ck.save(40, {})
 
 
+def test_wrong_limits_of_waits_are_told(urls):
+    with ps.Checkpointer(**urls) as ck:
+        handle = ck.save(1, {"a": np.zeros(10)})
+        for wait in (handle.wait, ck.finish):
+            with pytest.raises(ps.Error, match=r"timeout_s is -1.*expected seconds from 0 on"):
+                wait(timeout_s=-1)
+            wait(timeout_s=float("inf"))
+
+
 @both_forms
 def test_a_deleted_one_is_gone_for_later_jobs_too(urls):
     with ps.Checkpointer(**urls) as ck:
