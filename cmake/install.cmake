@@ -16,6 +16,10 @@ endforeach()
 install(TARGETS ${installed} EXPORT penstock LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(DIRECTORY include/penstock DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 
+if(TARGET penstock-simgrid)
+  install(TARGETS penstock-simgrid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT simgrid)
+endif()
+
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
 install(EXPORT penstock NAMESPACE penstock:: FILE penstockTargets.cmake DESTINATION ${package_dir} COMPONENT library)
 configure_package_config_file(cmake/penstockConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/penstockConfig.cmake

@@ -5,6 +5,7 @@ option(PENSTOCK_TESTS "Build the C++ tests, which need GoogleTest" ${GTest_FOUND
 option(PENSTOCK_PYTHON "Build the Python extension module" OFF)
 option(PENSTOCK_PRECOMPILE "Read the standard headers once for all files; hides a missing #include" ON)
 option(PENSTOCK_HWLOC "Read the topology of the machine by hwloc, where it is installed" ON)
+option(PENSTOCK_SIMGRID "Build what penstock simulate runs, where SimGrid is installed" ON)
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers for everything that is built: address,undefined or thread")
 set(PENSTOCK_MPI_ROOTS "" CACHE STRING
     "Installations of MPI to build for, a list of prefixes with include/ and lib/; empty: whatever mpicc is found")

@@ -306,13 +306,14 @@ enter_environment() {
   export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 }
 
-# build_preset PRESET [TARGET…]: builds; configures before if the tree is new, the presets changed, or an MPI or GoogleTest was
-# installed.
+# build_preset PRESET [TARGET…]: builds; configures before if the tree is new, the presets changed, or an MPI, GoogleTest or
+# SimGrid was installed.
 build_preset() {
   local preset="$1" tree="$PENSTOCK_ROOT/build/$1" options=() found
   shift
   if find_header gtest/gtest.h; then options=(-DPENSTOCK_TESTS=ON); fi
   found="${options[*]} $(cd "$mpi_dir" && echo *)"
+  if find_header simgrid/s4u.hpp; then found+=" simgrid"; fi
   if [[ ! -e "$tree/build.ninja" || "$PENSTOCK_ROOT/CMakePresets.json" -nt "$tree/CMakeCache.txt" ||
     "$(cat "$tree/.configured" 2>/dev/null)" != "$found" ]]; then
     (cd "$PENSTOCK_ROOT" && cmake --preset "$preset" "${options[@]}" >"$tree.configure.log" 2>&1) || {

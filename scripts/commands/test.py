@@ -575,6 +575,21 @@ def slurm(options: Options) -> Result:
     return pytest(log, ROOT / "tests/slurm")
 
 
+@suite(
+    "simgrid",
+    "penstock simulate on SimGrid (Debian's libsimgrid-dev; fetched with --all)",
+    quick=False,
+    builds=EVERYTHING,
+)
+def simgrid(options: Options) -> Result:
+    log = log_of("simgrid")
+    if options.all and (lacking := install(["libsimgrid-dev"], log)):
+        return lacking
+    if reason := build("release", log):
+        return Result.failure(reason)
+    return pytest(log, ROOT / "tests/simgrid")
+
+
 def plain_suite(folder: Path) -> None:
     """Makes a suite of a folder of Python tests that no suite above covers."""
 
@@ -605,6 +620,7 @@ KNOWN_FOLDERS = {
     "pytorch",
     "pytorch_programs",
     "s3",
+    "simgrid",
     "soak",
 }
 for _folder in sorted({path.parent for path in (ROOT / "tests").glob("*/test_*.py")}):

@@ -141,6 +141,7 @@ def _penstock_command(words: list[str]) -> str:
         "bench": "it takes minutes; tests/python/test_bench.py runs it",
         "tune": "it takes minutes; tests/mpi/test_tuning.py runs it",
         "run": "tests/preload runs it",
+        "simulate": "it needs SimGrid; tests/simgrid runs it",
     }
     if words[:2] == ["store", "mount"]:
         return "it needs /dev/fuse; tests/python/test_store_mount.py runs it"

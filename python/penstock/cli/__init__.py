@@ -36,6 +36,7 @@ _COMMANDS = {
     "dataset": "penstock.cli.dataset",
     "plan": "penstock.cli.plan",
     "model": "penstock.cli.model",
+    "simulate": "penstock.cli.simulate",
     "tune": "penstock.cli.tune",
     "completion": "penstock.cli.completion",
 }

@@ -1,0 +1,574 @@
+#include "simgrid/executor.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "penstock/error.hpp"
+#include "plan/names.hpp"
+#include "plan/order.hpp"
+#include "plan/prices.hpp"
+#include "plan/tasks.hpp"
+
+namespace penstock::simulated {
+namespace {
+
+namespace s4u = simgrid::s4u;
+
+constexpr std::size_t kNamedInADeadlock = 8;
+
+class Run {
+ public:
+  Run(const s4u::Engine& engine, const std::vector<s4u::Host*>& hosts, std::span<const Plan> plans, const Team& team,
+      const Machine& machine, const std::function<void(std::int32_t, StepId)>& on_end)
+      : engine_(engine),
+        hosts_(hosts),
+        plans_(plans),
+        team_(team),
+        machine_(machine),
+        prices_{machine},
+        on_end_(on_end) {
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+      first_step_.push_back(steps_.size());
+      for (StepId id = 0; id < plans[rank].steps.size(); ++id)
+        steps_.push_back({.rank = static_cast<std::int32_t>(rank), .id = id});
+    }
+    order_steps();
+    match();
+    gather_tasks();
+  }
+
+  double run() {
+    begin_ = last_ = s4u::Engine::get_clock();
+    make_actors();
+    engine_.run();
+    if (completed_ < steps_.size()) fail_deadlocked();
+    return last_ - begin_;
+  }
+
+ private:
+  using StepIndex = std::size_t;
+  static constexpr StepIndex kNone = std::numeric_limits<StepIndex>::max();
+
+  struct State {
+    std::int32_t rank;
+    StepId id;
+    std::uint32_t waits = 0;
+    StepIndex partner = kNone;
+    std::uint64_t tasks_left = 0;
+    bool started = false;
+    bool ready = false;  // a message or signal: for its receiver
+    bool ended = false;
+    double started_at = 0;
+    double ready_at = 0;
+  };
+  struct TaskState {
+    std::size_t rank;  // one whose plan has it
+    std::uint32_t number;
+    std::size_t node;
+    std::size_t waits = 0;
+    std::vector<std::size_t> next{};
+    std::vector<StepIndex> publishers{};
+  };
+
+  enum class Then : std::uint8_t {
+    end,         // the step is complete
+    end_both,    // so is its partner's
+    hand_over,   // the message goes to the network
+    offer,       // the message inside the node can be taken; the step is complete
+    end_a_part,  // the step is complete; the message was offered when the work began
+    end_task
+  };
+  struct Work {
+    double seconds;
+    std::size_t index;
+    Then then;
+  };
+
+  /// An actor that sleeps while it has nothing to do.
+  template <class Item>
+  struct Worker {
+    std::deque<Item> queue{};
+    s4u::SemaphorePtr wake = s4u::Semaphore::create(0);
+    bool is_idle = false;
+
+    void push(Item item) {
+      queue.push_back(std::move(item));
+      if (!std::exchange(is_idle, false)) return;
+      wake->release();
+    }
+    Item pop() {
+      if (queue.empty()) {
+        is_idle = true;
+        wake->acquire();
+      }
+      Item item = std::move(queue.front());
+      queue.pop_front();
+      return item;
+    }
+  };
+  struct Core : Worker<Work> {
+    double busy_until = 0;
+  };
+  /// What a process hands to the network.
+  struct Process : Worker<StepIndex> {
+    std::vector<std::size_t> busy_nodes{};  // to which a message is leaving
+    s4u::SemaphorePtr one_has_left = s4u::Semaphore::create(0);
+    bool waits = false;
+  };
+  /// A message on its way, or the handshake before it.
+  struct Errand {
+    StepIndex send;
+    double handshake;
+    bool leaves;
+  };
+
+  const Step& step_of(StepIndex index) const {
+    return plans_[static_cast<std::size_t>(steps_[index].rank)].steps[steps_[index].id];
+  }
+  std::size_t node_of(std::int32_t rank) const {
+    return static_cast<std::size_t>(team_.node_of_rank[static_cast<std::size_t>(rank)]);
+  }
+  std::string words(StepIndex index) const {
+    return "rank " + std::to_string(steps_[index].rank) + ", step " + std::to_string(steps_[index].id) + " (" +
+           plan::describe(step_of(index)) + ")";
+  }
+
+  void order_steps() {
+    std::vector<std::size_t> counts(steps_.size() + 1);
+    const auto for_each_edge = [&](const auto& visit) {
+      for (StepIndex index = 0; index < steps_.size(); ++index) {
+        const auto rank = static_cast<std::size_t>(steps_[index].rank);
+        for (const StepId earlier : plan::dependencies(plans_[rank], steps_[index].id))
+          visit(first_step_[rank] + earlier, index);
+      }
+    };
+    for_each_edge([&](StepIndex before, StepIndex after) {
+      ++counts[before + 1];
+      ++steps_[after].waits;
+    });
+    for (std::size_t i = 1; i < counts.size(); ++i) counts[i] += counts[i - 1];
+    first_next_ = counts;
+    next_.resize(counts.back());
+    for_each_edge([&](StepIndex before, StepIndex after) { next_[counts[before]++] = after; });
+  }
+
+  // Sorting takes half the memory of a hash table, and there are millions of steps.
+  void match() {
+    struct End {
+      std::int32_t from, to;
+      std::uint32_t tag;
+      StepKind kind;
+      StepIndex index;
+      auto key() const { return std::tuple{from, to, tag, kind}; }
+    };
+    std::vector<End> ends;
+    for (StepIndex index = 0; index < steps_.size(); ++index) {
+      const Step& step = step_of(index);
+      const std::optional<StepKind> consumer = plan::consumer_of(step.kind);
+      if (!consumer && !plan::consumes(step.kind)) continue;
+      const std::int32_t self = steps_[index].rank;
+      ends.push_back(
+          {consumer ? self : step.peer, consumer ? step.peer : self, step.tag, consumer.value_or(step.kind), index});
+    }
+    std::ranges::sort(ends, [](const End& a, const End& b) { return a.key() < b.key(); });
+    for (std::size_t at = 0; at < ends.size(); at += 2) {
+      if (at + 1 == ends.size() || ends[at].key() != ends[at + 1].key())
+        throw Error(ErrorCode::internal, "simulation: " + words(ends[at].index) + " has no partner");
+      steps_[ends[at].index].partner = ends[at + 1].index;
+      steps_[ends[at + 1].index].partner = ends[at].index;
+    }
+  }
+
+  // The tasks are the same on all ranks of a node.
+  void gather_tasks() {
+    std::vector<std::size_t> first_of_node(hosts_.size(), kNone);
+    for (std::size_t rank = 0; rank < plans_.size(); ++rank) {
+      const Plan& plan = plans_[rank];
+      if (plan.tasks.empty()) continue;
+      const std::size_t node = node_of(static_cast<std::int32_t>(rank));
+      std::size_t& first = first_of_node[node];
+      if (first == kNone) {
+        first = tasks_.size();
+        for (std::uint32_t number = 0; number < plan.tasks.size(); ++number) {
+          TaskState& state = tasks_.emplace_back(TaskState{.rank = rank, .number = number, .node = node});
+          for (const std::uint32_t earlier : plan.tasks[number].after)
+            if (earlier != SharedTask::kNone) {
+              tasks_[first + earlier].next.push_back(first + number);
+              ++state.waits;
+            }
+        }
+      }
+      for (StepId id = 0; id < plan.steps.size(); ++id) {
+        const Step& step = plan.steps[id];
+        if (step.kind != StepKind::publish_tasks) continue;
+        const StepIndex index = first_step_[rank] + id;
+        for (std::uint32_t number = step.first_task(); number < step.first_task() + step.task_count(); ++number)
+          if (plan::touches(plan, plan.tasks[number], static_cast<int>(rank))) {
+            tasks_[first + number].publishers.push_back(index);
+            ++tasks_[first + number].waits;
+            ++steps_[index].tasks_left;
+            published_by_[index].push_back(first + number);
+          }
+      }
+    }
+  }
+
+  // Ranks beyond the cores of their node share cores, in turn.
+  void make_actors() {
+    cores_of_node_.resize(hosts_.size());
+    std::vector<std::size_t> ranks_on_node(hosts_.size());
+    for (std::int32_t rank = 0; rank < team_.size(); ++rank) {
+      const std::size_t node = node_of(rank);
+      const auto most = static_cast<std::size_t>(std::max(1, machine_.node.cores));
+      const std::size_t local = ranks_on_node[node]++;
+      if (local < most) {
+        cores_of_node_[node].push_back(cores_.size());
+        cores_.push_back(std::make_unique<Core>());
+        Core* core = cores_.back().get();
+        s4u::Actor::create("rank-" + std::to_string(rank), hosts_[node], [this, core] { work_on(*core); })->daemonize();
+      }
+      core_of_rank_.push_back(cores_of_node_[node][local % most]);
+    }
+    processes_.resize(plans_.size());
+    s4u::Actor::create("start", hosts_[0], [this] {
+      s4u::SemaphorePtr ended = s4u::Semaphore::create(0);
+      ended_ = ended;
+      ++pending_;
+      for (StepIndex index = 0; index < steps_.size(); ++index)
+        if (steps_[index].waits == 0) to_start_.push_back(index);
+      settle();
+      completed_one();
+      ended->acquire();
+    });
+  }
+
+  // Nothing is under way when it reaches 0: all has ended, or what is left never will.
+  void completed_one() {
+    if (--pending_ == 0) ended_->release();
+  }
+
+  void work_on(Core& core) {
+    while (true) {
+      const Work work = core.pop();
+      if (work.then == Then::end_a_part) {
+        offer(work.index);
+        settle();
+      }
+      if (work.seconds > 0) s4u::this_actor::sleep_for(work.seconds);
+      done(work);
+      settle();
+      completed_one();
+    }
+  }
+
+  void give(std::size_t core, Work work) {
+    ++pending_;
+    Core& worker = *cores_[core];
+    worker.busy_until = std::max(worker.busy_until, s4u::Engine::get_clock()) + work.seconds;
+    worker.push(work);
+  }
+  void give_rank(StepIndex index, double seconds, Then then) {
+    give(core_of_rank_[static_cast<std::size_t>(steps_[index].rank)], {seconds, index, then});
+  }
+
+  void done(const Work& work) {
+    switch (work.then) {
+      case Then::end:
+      case Then::end_a_part: return end(work.index);
+      case Then::end_both: end(work.index); return end(steps_[work.index].partner);
+      case Then::offer: end(work.index); return offer(work.index);
+      case Then::hand_over: return handed_over(work.index);
+      case Then::end_task:
+        for (const std::size_t next : tasks_[work.index].next) release_task(next);
+        for (const StepIndex publisher : tasks_[work.index].publishers)
+          if (--steps_[publisher].tasks_left == 0) end(publisher);
+        return;
+    }
+  }
+
+  // Steps that have become ready start here and not where the one before them ends: chains of steps that take no time
+  // would go deeper than the stack of an actor.
+  void settle() {
+    while (!to_start_.empty()) {
+      const StepIndex index = to_start_.front();
+      to_start_.pop_front();
+      start(index);
+    }
+  }
+
+  void end(StepIndex index) {
+    steps_[index].ended = true;
+    ++completed_;
+    last_ = s4u::Engine::get_clock();
+    if (on_end_) on_end_(steps_[index].rank, steps_[index].id);
+    for (std::size_t i = first_next_[index]; i < first_next_[index + 1]; ++i)
+      if (--steps_[next_[i]].waits == 0) to_start_.push_back(next_[i]);
+  }
+
+  void start(StepIndex index) {
+    State& state = steps_[index];
+    const Step& step = step_of(index);
+    state.started = true;
+    state.started_at = s4u::Engine::get_clock();
+    switch (step.kind) {
+      case StepKind::send:
+        if (team_.same_node(state.rank, step.peer)) return send_inside(index);
+        return give_rank(index, prices_.overhead(), Then::hand_over);
+      case StepKind::recv: return receive(index);
+      case StepKind::copy: return give_rank(index, prices_.copy(step.to.size_bytes), Then::end);
+      case StepKind::reduce: return give_rank(index, prices_.combine(step.to.size_bytes), Then::end);
+      case StepKind::reduce_sorted:
+        return give_rank(index, prices_.combine_sorted(step.from.size_bytes, step.from.size_bytes / step.to.size_bytes),
+                         Then::end);
+      case StepKind::transform:
+      case StepKind::unpack: return give_rank(index, prices_.copy(moved_bytes(step)), Then::end);
+      case StepKind::read: return give_rank(index, prices_.copy(step.to.size_bytes), Then::end);
+      case StepKind::signal:
+        state.ready = true;
+        if (steps_[state.partner].started) see(state.partner);
+        return end(index);
+      case StepKind::wait:
+        if (steps_[state.partner].ready) see(index);
+        return;
+      case StepKind::offer_read:
+        state.ready = true;
+        if (steps_[state.partner].started) take_offer(state.partner);
+        return;
+      case StepKind::remote_read:
+        if (steps_[state.partner].ready) take_offer(index);
+        return;
+      case StepKind::publish_tasks:
+        if (state.tasks_left == 0) return end(index);
+        for (const std::size_t task : published_by_[index]) release_task(task);
+        return;
+    }
+  }
+
+  /// The bytes that blocks move. Their hull at the other end can be longer, but one end of a move is dense.
+  static std::uint64_t moved_bytes(const Step& step) { return std::min(step.from.size_bytes, step.to.size_bytes); }
+
+  void see(StepIndex wait) { give_rank(wait, prices_.flag(), Then::end); }
+  void take_offer(StepIndex reader) {
+    give_rank(reader, prices_.remote_read(step_of(reader).from.size_bytes), Then::end_both);
+  }
+
+  void send_inside(StepIndex index) {
+    const std::uint64_t bytes = step_of(index).from.size_bytes;
+    if (prices_.is_read(bytes, team_.single_copy)) return offer(index);
+    // The receiver copies the first part of a long message out while the sender copies the next one in.
+    give_rank(index, prices_.copy(bytes), bytes > machine_.node.message_bytes ? Then::end_a_part : Then::offer);
+  }
+
+  void offer(StepIndex send) {
+    steps_[send].ready = true;
+    if (steps_[steps_[send].partner].started) receive_inside(steps_[send].partner);
+  }
+
+  void receive_inside(StepIndex index) {
+    const std::uint64_t bytes = step_of(index).to.size_bytes;
+    if (prices_.is_read(bytes, team_.single_copy))
+      return give_rank(index, prices_.flag() + prices_.remote_read(bytes), Then::end_both);
+    give_rank(index, prices_.flag() + prices_.copy(bytes), Then::end);
+  }
+
+  void receive(StepIndex index) {
+    const State& state = steps_[index];
+    const Step& step = step_of(index);
+    const State& sender = steps_[state.partner];
+    if (team_.same_node(state.rank, step.peer)) {
+      if (sender.ready) receive_inside(index);
+    } else if (state.ready) {
+      give_rank(index, prices_.overhead(), Then::end);
+    } else if (sender.ready) {
+      shake_hands(state.partner);  // the sender of a long message has asked
+    }
+  }
+
+  void release_task(std::size_t index) {
+    TaskState& state = tasks_[index];
+    if (--state.waits > 0) return;
+    const Plan& plan = plans_[state.rank];
+    const SharedTask& task = plan.tasks[state.number];
+    // Of idle cores the one that has been idle for longest: not always that of the leader.
+    const std::size_t core = *std::ranges::min_element(cores_of_node_[state.node], {},
+                                                       [&](std::size_t each) { return cores_[each]->busy_until; });
+    give(core, {prices_.task(plan::sources(plan, task)[0].region.size_bytes, task.source_count, task.target_count),
+                index, Then::end_task});
+  }
+
+  // --- Between nodes -------------------------------------------------------------------------------------------
+
+  double latency(StepIndex send) {
+    const std::size_t from = node_of(steps_[send].rank);
+    const std::size_t to = node_of(step_of(send).peer);
+    const auto [known, is_new] = latencies_.try_emplace(from * hosts_.size() + to);
+    if (is_new) {
+      std::vector<s4u::Link*> links;
+      hosts_[from]->route_to(hosts_[to], links, &known->second);
+    }
+    return known->second;
+  }
+
+  void handed_over(StepIndex send) {
+    if (prices_.is_eager(step_of(send).from.size_bytes)) {
+      end(send);
+      return inject(send);
+    }
+    steps_[send].ready = true;
+    steps_[send].ready_at = s4u::Engine::get_clock() + latency(send);
+    if (steps_[steps_[send].partner].started) shake_hands(send);
+  }
+
+  // The receiver answers once it has been asked and has a buffer.
+  void shake_hands(StepIndex send) {
+    const double now = s4u::Engine::get_clock();
+    run_errand({send, std::max(steps_[send].ready_at - now, 0.0) + latency(send), false});
+  }
+
+  void inject(StepIndex send) {
+    ++pending_;
+    const auto rank = static_cast<std::size_t>(steps_[send].rank);
+    if (!processes_[rank]) {
+      processes_[rank] = std::make_unique<Process>();
+      s4u::Actor::create("process-" + std::to_string(rank), hosts_[node_of(steps_[send].rank)], [this, rank] {
+        inject_all(*processes_[rank]);
+      })->daemonize();
+    }
+    processes_[rank]->push(send);
+  }
+
+  // A process hands its messages over at its rate: if all that are ready shared the links at the same time, all would
+  // arrive last. For the same reason the next message to a node waits for the one before it, if others use its links.
+  void inject_all(Process& process) {
+    while (true) {
+      const StepIndex send = process.pop();
+      const std::size_t node = node_of(step_of(send).peer);
+      while (std::ranges::find(process.busy_nodes, node) != process.busy_nodes.end()) {
+        process.waits = true;
+        process.one_has_left->acquire();
+      }
+      process.busy_nodes.push_back(node);
+      run_errand({send, 0, true});
+      s4u::this_actor::sleep_for(prices_.on_process(step_of(send).from.size_bytes));
+      completed_one();
+    }
+  }
+
+  // An actor is busy for a time, and a message under way is no work of a rank. So it has an actor of its own.
+  void run_errand(const Errand& errand) {
+    ++pending_;
+    if (idle_messengers_.empty()) {
+      messengers_.push_back(std::make_unique<Worker<Errand>>());
+      Worker<Errand>* added = messengers_.back().get();
+      s4u::Actor::create("messenger-" + std::to_string(messengers_.size()), hosts_[0], [this, added] {
+        while (true) {
+          const Errand next = added->pop();
+          if (next.leaves) {
+            transfer(next.send);
+          } else {
+            s4u::this_actor::sleep_for(next.handshake);
+            inject(next.send);
+          }
+          idle_messengers_.push_back(added);
+          completed_one();
+        }
+      })->daemonize();
+      idle_messengers_.push_back(added);
+    }
+    Worker<Errand>* messenger = idle_messengers_.back();
+    idle_messengers_.pop_back();
+    messenger->push(errand);
+  }
+
+  void transfer(StepIndex send) {
+    const Step& step = step_of(send);
+    const std::size_t node = node_of(step.peer);
+    const double gap_bytes = machine_.network.gap_seconds / machine_.network.seconds_per_byte;
+    const double begin = s4u::Engine::get_clock();
+    s4u::Comm::sendto(hosts_[node_of(steps_[send].rank)], hosts_[node],
+                      static_cast<std::uint64_t>(static_cast<double>(step.from.size_bytes) + gap_bytes + 0.5));
+    // A process may be slower than its link.
+    const double left = begin + prices_.on_process(step.from.size_bytes) - s4u::Engine::get_clock();
+    if (left > kTolerance) s4u::this_actor::sleep_for(left);
+    Process& process = *processes_[static_cast<std::size_t>(steps_[send].rank)];
+    std::erase(process.busy_nodes, node);
+    if (std::exchange(process.waits, false)) process.one_has_left->release();
+    if (!prices_.is_eager(step.from.size_bytes)) end(send);
+    settle();
+    if (const double seconds = latency(send); seconds > 0) s4u::this_actor::sleep_for(seconds);
+    arrive(steps_[send].partner);
+  }
+
+  void arrive(StepIndex receiver) {
+    steps_[receiver].ready = true;
+    if (steps_[receiver].started) give_rank(receiver, prices_.overhead(), Then::end);
+  }
+
+  [[noreturn]] void fail_deadlocked() const {
+    std::string text = "simulation: deadlock with " + std::to_string(steps_.size() - completed_) + " steps left";
+    std::size_t named = 0;
+    for (StepIndex index = 0; index < steps_.size() && named < kNamedInADeadlock; ++index) {
+      const State& state = steps_[index];
+      if (!state.started || state.ended) continue;
+      ++named;
+      text += "; " + words(index) + " waits";
+      if (state.partner != kNone && !steps_[state.partner].started)
+        text += " for " + words(state.partner) + ", which has not started";
+    }
+    throw Error(ErrorCode::internal, text);
+  }
+
+  static constexpr double kTolerance = 1e-10;  // of sums of times
+
+  const s4u::Engine& engine_;
+  const std::vector<s4u::Host*>& hosts_;
+  std::span<const Plan> plans_;
+  const Team& team_;
+  const Machine& machine_;
+  plan::Prices<double> prices_;
+  const std::function<void(std::int32_t, StepId)>& on_end_;
+  std::vector<State> steps_;
+  std::vector<StepIndex> first_step_;    // by rank
+  std::vector<std::size_t> first_next_;  // by step, into next_
+  std::vector<StepIndex> next_;
+  std::vector<TaskState> tasks_;
+  std::unordered_map<StepIndex, std::vector<std::size_t>> published_by_;  // tasks, by publish_tasks step
+  std::vector<std::unique_ptr<Core>> cores_;
+  std::vector<std::vector<std::size_t>> cores_of_node_;
+  std::vector<std::size_t> core_of_rank_;
+  std::vector<std::unique_ptr<Process>> processes_;  // by rank; of those that send to other nodes
+  std::vector<std::unique_ptr<Worker<Errand>>> messengers_;
+  std::vector<Worker<Errand>*> idle_messengers_;
+  std::unordered_map<std::size_t, double> latencies_;
+  std::deque<StepIndex> to_start_;
+  s4u::SemaphorePtr ended_;
+  std::size_t pending_ = 0;
+  std::size_t completed_ = 0;
+  double begin_ = 0;
+  double last_ = 0;
+};
+
+}  // namespace
+
+void set_network_model() {
+  // Latencies are the executor's: they follow the bytes, so that a process knows when a message has left it.
+  for (const char* setting :
+       {"network/model:CM02", "network/crosstraffic:0", "network/TCP-gamma:0", "network/latency-factor:0",
+        "network/bandwidth-factor:1", "contexts/stack-size:128", "contexts/guard-size:0", "surf/precision:1e-12"})
+    s4u::Engine::set_config(setting);
+}
+
+double run(const s4u::Engine& engine, const std::vector<s4u::Host*>& hosts, std::span<const Plan> plans,
+           const Team& team, const Machine& machine, const std::function<void(std::int32_t, StepId)>& on_end) {
+  return Run(engine, hosts, plans, team, machine, on_end).run();
+}
+
+}  // namespace penstock::simulated
