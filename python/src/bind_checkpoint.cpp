@@ -302,7 +302,7 @@ void bind_checkpoint(nb::module_& module) {
             const nb::gil_scoped_release released;
             handle.wait(wanted, limit);
           },
-          nb::arg("level"), nb::arg("timeout_s").none());
+          nb::arg("level"), nb::arg("timeout_s") = nb::none());
 
   nb::class_<PyCheckpointer>(module, "Checkpointer")
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
@@ -351,7 +351,7 @@ void bind_checkpoint(nb::module_& module) {
             const nb::gil_scoped_release released;
             checkpointer.finish(limit);
           },
-          nb::arg("timeout_s").none())
+          nb::arg("timeout_s") = nb::none())
       .def("any_of",
            [](const PyCheckpointer& self, std::uint64_t flags) {
              Checkpointer& checkpointer = self.get();
