@@ -10,7 +10,7 @@ void CellMessages::post(Operation& operation, StepId step) {
   const Step& what = operation.step(step);
   const ConstBytes data = operation.source(what.from);
   Header header = core_.header_for(operation, MessageKind::eager, what.tag);
-  header.bytes = data.size();
+  header.message = {.bytes = data.size(), .address = 0, .transfer = 0};
   if (what.kind == StepKind::send && data.size() <= core_.node.eager_bytes &&
       data.size() <= cells_.most_payload_bytes(data.size())) {
     const std::uint32_t peer = core_.local(what.peer);
@@ -19,8 +19,8 @@ void CellMessages::post(Operation& operation, StepId step) {
     return add_to_backlog(peer, {header, data, nullptr, &operation, step});
   }
   header.kind = what.kind == StepKind::offer_read ? MessageKind::offer_read : MessageKind::rts;
-  header.address = reinterpret_cast<std::uint64_t>(data.data());
-  header.sender_transfer = sends_.add({.operation = &operation, .step = step, .data = data});
+  header.message.address = reinterpret_cast<std::uint64_t>(data.data());
+  header.message.transfer = sends_.add({.operation = &operation, .step = step, .data = data});
   send(what.peer, header, {}, &operation);
 }
 
@@ -83,10 +83,9 @@ bool CellMessages::send_waiting() {
 bool CellMessages::stream(Send& transfer) {
   const std::uint32_t peer = core_.local(peer_of(*transfer.operation, transfer.step));
   Header header = core_.header_for(*transfer.operation, MessageKind::data);
-  header.receiver_transfer = transfer.receiver_transfer;
   bool moved = false;
   while (transfer.sent_bytes < transfer.data.size() && backlog_[peer].empty()) {
-    header.address = transfer.sent_bytes;
+    header.transfer = {.sender = 0, .receiver = transfer.receiver_transfer, .offset_bytes = transfer.sent_bytes};
     const ConstBytes rest = transfer.data.subspan(transfer.sent_bytes);
     const ConstBytes piece = rest.first(cells_.most_payload_bytes(rest.size()));
     if (!fill_cell(peer, header, piece)) break;
@@ -117,35 +116,36 @@ bool CellMessages::receive() {
 
 void CellMessages::receive_pieces(Operation& operation, StepId step, const Header& rts) {
   Header cts = core_.header_for(operation, MessageKind::cts);
-  cts.sender_transfer = rts.sender_transfer;
-  cts.receiver_transfer =
-      receives_.add({.operation = &operation, .step = step, .to = operation.target(operation.step(step).to)});
+  cts.transfer = {.sender = rts.message.transfer,
+                  .receiver = receives_.add(
+                      {.operation = &operation, .step = step, .to = operation.target(operation.step(step).to)}),
+                  .offset_bytes = 0};
   send(peer_of(operation, step), cts, {}, nullptr);
 }
 
 void CellMessages::on_cts(const Header& header) {
-  Send* const transfer = sends_.find(header.sender_transfer);
+  Send* const transfer = sends_.find(header.transfer.sender);
   if (transfer == nullptr || transfer->operation->sequence != header.sequence || transfer->streaming) return;
   transfer->streaming = true;
-  transfer->receiver_transfer = header.receiver_transfer;
-  streams_.push_back(header.sender_transfer);
+  transfer->receiver_transfer = header.transfer.receiver;
+  streams_.push_back(header.transfer.sender);
 }
 
 void CellMessages::on_data(const Header& header, ConstBytes payload) {
   // A sender that streams may sleep because it has no free cell. Without a fence this can miss it, but its sleeps are
   // short.
   core_.slot(core_.local(static_cast<int>(header.source))).bell.ring();
-  Receive* const transfer = receives_.find(header.receiver_transfer);
+  Receive* const transfer = receives_.find(header.transfer.receiver);
   if (transfer == nullptr || transfer->operation->sequence != header.sequence) return;
-  kernels::copy_bytes(transfer->to.data() + header.address, payload.data(), payload.size());
+  kernels::copy_bytes(transfer->to.data() + header.transfer.offset_bytes, payload.data(), payload.size());
   transfer->received_bytes += payload.size();
-  if (transfer->received_bytes == transfer->to.size()) end_transfer(receives_, header.receiver_transfer);
+  if (transfer->received_bytes == transfer->to.size()) end_transfer(receives_, header.transfer.receiver);
 }
 
 void CellMessages::on_fin(const Header& header) {
-  const Send* const transfer = sends_.find(header.sender_transfer);
+  const Send* const transfer = sends_.find(header.transfer.sender);
   if (transfer != nullptr && transfer->operation->sequence == header.sequence)
-    end_transfer(sends_, header.sender_transfer);
+    end_transfer(sends_, header.transfer.sender);
 }
 
 template <typename Transfer>

@@ -22,7 +22,6 @@ class CompiledTasks {
   CompiledTasks(const Plan& plan, const Team& team);
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(group_.size()); }
-  std::uint32_t group_count() const { return static_cast<std::uint32_t>(own_count_.size()); }
 
   /// A task group is what one publish_tasks step publishes. Groups are numbered in the order of the steps, equally on
   /// all ranks.

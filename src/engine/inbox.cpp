@@ -17,6 +17,8 @@ StepKind consumer_of(MessageKind kind) {
   }
 }
 
+std::uint64_t bytes_of(const Header& header) { return header.kind == MessageKind::signal ? 0 : header.message.bytes; }
+
 }  // namespace
 
 void Inbox::begin(Operation& operation) {
@@ -67,7 +69,7 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
     if (step == CompiledPlan::kNone)
       core_.fail_mismatch(operation, source,
                           "the plan of rank " + std::to_string(core_.rank) + " has no step for a message of " +
-                              std::to_string(header.bytes) + " bytes under tag " + std::to_string(header.tag));
+                              std::to_string(bytes_of(header)) + " bytes under tag " + std::to_string(header.tag));
   }
   if (step != CompiledPlan::kNone) {
     state.flags[step] |= matched;
@@ -84,9 +86,10 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
 void Inbox::promise(const Operation& operation, int peer) {
   if (operation.plan().by_flags) return;
   Header answer = core_.header_for(operation, MessageKind::promised);
-  answer.bytes = static_cast<std::uint64_t>(std::ranges::count_if(operation.plan().steps, [&](const Step& step) {
-    return plan::consumer_of(step.kind).has_value() && step.peer == peer;
-  }));
+  answer.count = {.messages =
+                      static_cast<std::uint64_t>(std::ranges::count_if(operation.plan().steps, [&](const Step& step) {
+                        return plan::consumer_of(step.kind).has_value() && step.peer == peer;
+                      }))};
   core_.send(peer, answer, {}, nullptr);
 }
 

@@ -39,7 +39,7 @@ void PeerReads::finish(const Work& work, bool was_valid) {
   const int peer = work.operation->step(work.step).peer;
   if (!was_valid) return refused_.push_back({work.operation, peer});
   Header fin = core_.header_for(*work.operation, MessageKind::fin);
-  fin.sender_transfer = work.transfer;
+  fin.transfer = {.sender = work.transfer, .receiver = 0, .offset_bytes = 0};
   core_.send(peer, fin, {}, work.operation);
   core_.complete(*work.operation, work.step);
 }

@@ -29,8 +29,8 @@ void RemoteMessages::tell_counts(int peer, std::uint64_t epoch) {
   set_limits(pair(peer));
   are_fewer_blocked_ = !blocked_.empty();
   Header header;
-  header.sequence = told.epoch;
-  header.bytes = told.sent;
+  header.sequence = first_of(told.epoch);
+  header.count = {.messages = told.sent};
   header.source = static_cast<std::uint32_t>(core_.rank);
   header.kind = MessageKind::counts;
   send(peer, header, {}, nullptr);
@@ -40,12 +40,13 @@ void RemoteMessages::hear_counts(const Header& header) {
   const int peer = static_cast<int>(header.source);
   if (!pair(peer).counts.has_heard()) hearing_.push_back(peer);
   MessageCounts& counts = pair(peer).counts;
-  counts.hear({header.sequence, header.bytes});
-  if (header.sequence < counts.told_before()) return;
-  if (header.sequence < closed_epochs_)
-    tell_counts(peer, header.sequence);
+  const std::uint64_t epoch = tags_.epoch(header.sequence);
+  counts.hear({epoch, header.count.messages});
+  if (epoch < counts.told_before()) return;
+  if (epoch < closed_epochs_)
+    tell_counts(peer, epoch);
   else
-    counts.ask(header.sequence);
+    counts.ask(epoch);
 }
 
 bool RemoteMessages::clear_heard() {
@@ -73,7 +74,7 @@ bool RemoteMessages::clear(int peer) {
     if (with.recount == Pair::Recount::none) {
       with.recount = Pair::Recount::asked;
       Header header;
-      header.sequence = told.epoch;
+      header.sequence = first_of(told.epoch);
       header.source = static_cast<std::uint32_t>(core_.rank);
       header.kind = MessageKind::recount;
       send(peer, header, {}, nullptr);
@@ -82,10 +83,10 @@ bool RemoteMessages::clear(int peer) {
     // What has failed is being settled.
     const bool is_settling = !settlements_.empty() && tags_.epoch(settlements_.begin()->first) <= told.epoch;
     if (with.recount == Pair::Recount::answered && with.excess == 0 && !is_settling)
-      give_up_communicator(
-          peer, "rank " + std::to_string(peer) + " has sent " + std::to_string(told.sent) +
-                    " messages up to operation " + std::to_string((told.epoch + 1) * tags_.operations_per_epoch() - 1) +
-                    ", of which rank " + std::to_string(core_.rank) + " has received " + std::to_string(received));
+      give_up_communicator(peer, "rank " + std::to_string(peer) + " has sent " + std::to_string(told.sent) +
+                                     " messages up to operation " + std::to_string(first_of(told.epoch + 1) - 1) +
+                                     ", of which rank " + std::to_string(core_.rank) + " has received " +
+                                     std::to_string(received));
     break;
   }
   return moved;
@@ -94,14 +95,14 @@ bool RemoteMessages::clear(int peer) {
 // It was sent more than it received in this epoch, or in epochs before that it was not told of.
 void RemoteMessages::recount(int peer, std::uint64_t epoch) {
   std::vector<SentMessage> sent;
-  const std::uint64_t begin = epoch * tags_.operations_per_epoch();
+  const std::uint64_t begin = first_of(epoch);
   for (std::uint64_t sequence = begin; sequence < begin + tags_.operations_per_epoch(); ++sequence) {
     const OperationTable::Past& past = core_.operations.past(sequence);
-    if (past.sequence != sequence) return send_list(peer, epoch, ListKind::recounted, {});
+    if (past.sequence != sequence) return send_list(peer, begin, ListKind::recounted, {});
     if (past.failed || past.failed_elsewhere) continue;
     for (const SentMessage& each : planned(sequence, peer, StepKind::send)) sent.push_back(each);
   }
-  send_list(peer, epoch, ListKind::recounted, sent);
+  send_list(peer, begin, ListKind::recounted, sent);
 }
 
 void RemoteMessages::on_recounted(int peer, std::uint64_t epoch, const std::vector<SentMessage>& sent) {

@@ -110,9 +110,7 @@ void RemoteMessages::send_list(int peer, std::uint64_t sequence, ListKind kind,
     header.sequence = sequence;
     header.source = static_cast<std::uint32_t>(core_.rank);
     header.kind = MessageKind::sent;
-    header.tag = static_cast<std::uint32_t>(kind);
-    header.bytes = messages.size();
-    header.address = begin;
+    header.list = {.kind = kind, .items = messages.size()};
     header.payload_bytes = static_cast<std::uint32_t>(part.size());
     send(peer, header, part, nullptr);
     begin += kMost;
@@ -151,19 +149,18 @@ void RemoteMessages::on_list(const Header& header, ConstBytes payload) {
   const std::size_t before = list.size();
   list.resize(before + payload.size() / sizeof(SentMessage));
   if (!payload.empty()) std::memcpy(list.data() + before, payload.data(), payload.size());
-  if (list.size() < header.bytes) return;
+  if (list.size() < header.list.items) return;
   std::vector<SentMessage> messages = std::exchange(list, {});
-  const auto kind = static_cast<ListKind>(header.tag);
-  switch (kind) {
+  switch (header.list.kind) {
     case ListKind::sent: return on_all_sent(header.sequence, peer, std::move(messages));
-    case ListKind::recounted: return on_recounted(peer, header.sequence, messages);
+    case ListKind::recounted: return on_recounted(peer, tags_.epoch(header.sequence), messages);
     case ListKind::forgotten: return on_forgotten(peer, header.sequence);
     default: break;
   }
   if (is_over(header.sequence)) return;
   if (Operation* const running = core_.operations.find(header.sequence);
       running != nullptr && running->is_running() && !running->has_failed())
-    compare(*running, peer, kind, messages);
+    compare(*running, peer, header.list.kind, messages);
 }
 
 // In one slot there are messages of one operation only, as soon as this rank may post some (MessageCounts).

@@ -28,9 +28,7 @@ RemoteMessages::RemoteMessages(Core& core) : core_(core), tags_(core.node.max_ta
   core.transport->set_farewell(std::as_bytes(std::span(&left, 1)), TagSplit::kControlTag);
 }
 
-void RemoteMessages::set_limits(Pair& of) const {
-  of.may_post_before = of.counts.may_post_before() * tags_.operations_per_epoch();
-}
+void RemoteMessages::set_limits(Pair& of) const { of.may_post_before = first_of(of.counts.may_post_before()); }
 
 void RemoteMessages::begin(Operation& operation) {
   State& state = states_[operation];
@@ -327,7 +325,7 @@ void RemoteMessages::on_packet(const Header& header, ConstBytes payload) {
     case MessageKind::sent: return on_list(header, payload);
     case MessageKind::counts: return hear_counts(header);
     case MessageKind::left: return on_left(static_cast<int>(header.source));
-    case MessageKind::recount: return recount(static_cast<int>(header.source), header.sequence);
+    case MessageKind::recount: return recount(static_cast<int>(header.source), tags_.epoch(header.sequence));
     case MessageKind::probe: return on_probe(header, payload);
     default: core_.arrive(header, payload);
   }

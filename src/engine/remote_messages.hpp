@@ -105,14 +105,6 @@ class RemoteMessages final : public Mechanism {
     std::uint32_t checks_since_left = 0;   ///< of the failure detector, since a rank that it waits for has left
     std::vector<StepStatus> status;
   };
-  /// What a list of messages says; Header::tag of MessageKind::sent.
-  enum class ListKind : std::uint32_t {
-    sent,       ///< all that the source has sent; the operation has failed somewhere, and is over there
-    sends,      ///< all that the source's plan sends
-    receives,   ///< all that the source's plan receives
-    recounted,  ///< all that the source has sent in an epoch, for operations that have not failed
-    forgotten,  ///< it completed the operation, or one of the epoch, too long ago to know
-  };
   /// What this rank and another have to do with each other.
   struct Pair {
     MessageCounts counts;
@@ -154,6 +146,7 @@ class RemoteMessages final : public Mechanism {
   void finish_receive(const InFlight& done, const Transport::Completion& completion);
   void finish_long(const InFlight& done, std::uint64_t bytes);
   void set_limits(Pair& of) const;
+  std::uint64_t first_of(std::uint64_t epoch) const { return epoch * tags_.operations_per_epoch(); }
 
   bool flush();
   bool take_packet();

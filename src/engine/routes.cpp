@@ -66,10 +66,10 @@ void Routes::send_step(Operation& operation, StepId step) {
   ConstBytes data;
   if (what.kind == StepKind::signal) {
     header.kind = MessageKind::signal;
-    header.address = shared_offset(operation);
+    header.shared = {.offset_bytes = shared_offset(operation)};
   } else {
     data = operation.source(what.from);
-    header.bytes = data.size();
+    header.message = {.bytes = data.size(), .address = 0, .transfer = 0};
   }
   if (what.peer == rank)
     arrive(header, data);
@@ -97,13 +97,13 @@ void Routes::arrive(const Header& header, ConstBytes payload) {
 void Routes::deliver(Operation& operation, StepId step, const Header& header, ConstBytes payload) {
   const Step& what = operation.step(step);
   if (header.kind == MessageKind::signal) {
-    if (what.peer != rank) the<SharedBuffers>().set_peer(operation, what.peer, header.address);
+    if (what.peer != rank) the<SharedBuffers>().set_peer(operation, what.peer, header.shared.offset_bytes);
     return complete(operation, step);
   }
   const std::uint64_t expected_bytes = plan::consumed_bytes(what);
-  if (header.bytes != expected_bytes)
+  if (header.message.bytes != expected_bytes)
     return fail_mismatch(operation, what.peer,
-                         "rank " + std::to_string(what.peer) + " sent " + std::to_string(header.bytes) +
+                         "rank " + std::to_string(what.peer) + " sent " + std::to_string(header.message.bytes) +
                              " bytes where rank " + std::to_string(rank) + " expected " +
                              std::to_string(expected_bytes) + " bytes");
   if (header.kind == MessageKind::eager) {
@@ -141,7 +141,7 @@ void Routes::on_promised(const Header& header) {
   Operation& waiting = operations.at(header.sequence);
   if (!waiting.is_running() || waiting.has_failed() || waiting.is_finished() || waiting.plan().by_flags) return;
   const int peer = static_cast<int>(header.source);
-  const StepId missing = the<Inbox>().find_unpromised(waiting, peer, header.bytes);
+  const StepId missing = the<Inbox>().find_unpromised(waiting, peer, header.count.messages);
   if (missing == CompiledPlan::kNone) return;
   fail_mismatch(waiting, peer,
                 "rank " + std::to_string(peer) + " takes part without sending the " +

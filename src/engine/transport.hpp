@@ -1,5 +1,5 @@
 // What the engine needs from a message-passing library: bytes between the ranks of one private communicator.
-// src/mpi implements it for each MPI ABI. LocalTransport implements it for tests; its ranks are threads of one process.
+// src/mpi implements it for each MPI ABI. Tests run it over threads of one process.
 #pragma once
 
 #include <algorithm>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
-#include "engine/local_transport.hpp"
+#include "local_transport.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
 #include "unit/comm/debug_level.hpp"

@@ -14,7 +14,7 @@
 
 #include "comm/machine.hpp"
 #include "comm/state.hpp"
-#include "engine/local_transport.hpp"
+#include "local_transport.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/options.hpp"

@@ -16,7 +16,7 @@
 
 #include "comm/state.hpp"
 #include "engine/heap.hpp"
-#include "engine/local_transport.hpp"
+#include "local_transport.hpp"
 #include "penstock/error.hpp"
 #include "unit/engine/wrapped_transport.hpp"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
-#include "engine/local_transport.hpp"
+#include "local_transport.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "comm/state.hpp"
-#include "engine/local_transport.hpp"
 #include "eventually.hpp"
+#include "local_transport.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/options.hpp"
 

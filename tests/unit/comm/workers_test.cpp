@@ -10,7 +10,7 @@
 
 #include "comm/state.hpp"
 #include "engine/cpu_placement.hpp"
-#include "engine/local_transport.hpp"
+#include "local_transport.hpp"
 
 namespace penstock::comm {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
-#include "engine/local_transport.hpp"
+#include "local_transport.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "wrapped_transport.hpp"

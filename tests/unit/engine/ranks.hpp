@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
-#include "engine/local_transport.hpp"
+#include "local_transport.hpp"
 
 namespace penstock::engine {
 

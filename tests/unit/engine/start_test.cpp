@@ -9,8 +9,8 @@
 
 #include "engine/cpu_placement.hpp"
 #include "engine/engine.hpp"
-#include "engine/local_transport.hpp"
 #include "engine/progress.hpp"
+#include "local_transport.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "wrapped_transport.hpp"

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "comm/state.hpp"
-#include "engine/local_transport.hpp"
+#include "local_transport.hpp"
 #include "penstock/error.hpp"
 #include "unit/store/temporary_directory.hpp"
 

@@ -1,4 +1,4 @@
-#include "engine/local_transport.hpp"
+#include "local_transport.hpp"
 
 #include <algorithm>
 #include <condition_variable>
