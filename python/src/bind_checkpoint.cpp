@@ -1,5 +1,6 @@
 // _penstock.Checkpointer and _penstock.CheckpointHandle. penstock.checkpoint adds trees of arrays.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -300,7 +302,7 @@ void bind_checkpoint(nb::module_& module) {
             const nb::gil_scoped_release released;
             handle.wait(wanted, limit);
           },
-          nb::arg("level"), nb::arg("timeout_s").none());
+          nb::arg("level"), nb::arg("timeout_s") = nb::none());
 
   nb::class_<PyCheckpointer>(module, "Checkpointer")
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
@@ -349,7 +351,7 @@ void bind_checkpoint(nb::module_& module) {
             const nb::gil_scoped_release released;
             checkpointer.finish(limit);
           },
-          nb::arg("timeout_s").none())
+          nb::arg("timeout_s") = nb::none())
       .def("any_of",
            [](const PyCheckpointer& self, std::uint64_t flags) {
              Checkpointer& checkpointer = self.get();

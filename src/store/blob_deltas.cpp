@@ -170,7 +170,8 @@ class BlobState::Way {
   bool crosses_loss_ = false;
 };
 
-BlobState::Rebuilt BlobState::layered(std::uint64_t version, std::uint64_t keep_from) {
+BlobState::Rebuilt BlobState::layered(std::uint64_t version, const Marks& found) {
+  const std::uint64_t base = found.base_of(version);
   // A version with an index of its own is read without its record, which may be long.
   if (version > 0 && backend_->exists(index_key(version))) {
     try {
@@ -190,21 +191,20 @@ BlobState::Rebuilt BlobState::layered(std::uint64_t version, std::uint64_t keep_
     has_listed = true;
   };
   /// The newest index that may be used; 0 if none is known.
-  const auto nearest = [&] {
-    std::uint64_t found = 0;
+  const auto nearest_known = [&] {
+    std::uint64_t nearest = 0;
     const auto consider = [&](std::uint64_t index) {
-      if (index < version && index > keep_from && !unusable.contains(index)) found = std::max(found, index);
+      if (index < version && index > base && !unusable.contains(index)) nearest = std::max(nearest, index);
     };
     consider(known_index_.load());
     for (const std::uint64_t index : way.indexes()) consider(index);
     for (const std::uint64_t index : listed) consider(index);
-    return found;
+    return nearest;
   };
   for (;;) {
-    const std::uint64_t stop = std::max(keep_from, nearest());
-    // Indexes that were made before a write got lost have it. So versions behind such an index are read by it.
+    const std::uint64_t stop = std::max(base, nearest_known());
     const bool is_long = way.lacks_delta() && !way.steps().empty() && way.at() >= stop + delta_rule.interval;
-    if (!has_listed && (is_long || way.crosses_loss())) {
+    if (!has_listed && is_long) {
       list_once();
       continue;
     }
@@ -224,8 +224,8 @@ BlobState::Rebuilt BlobState::layered(std::uint64_t version, std::uint64_t keep_
         map = read_index(stop, Loading::parts);
       } catch (const Error& error) {
         if (!is_passed_over(error)) throw;
-        if (stop == keep_from) {
-          if (error.code() == ErrorCode::not_found) fail_without_index(keep_from);
+        if (stop == base) {
+          if (error.code() == ErrorCode::not_found) fail_without_index(base);
           throw;
         }
         unusable.insert(stop);
@@ -252,14 +252,14 @@ void BlobState::put_delta_if_due(std::uint64_t version) {
     return cost >= delta_rule.cost || (version % delta_rule.interval == 0 && cost >= delta_rule.least_cost);
   };
   if (!is_due()) return;
-  const std::uint64_t keep_from = marks().keep_from;
+  const Marks then = marks();
   const std::uint64_t index = known_index_.load() <= version ? known_index_.load() : 0;
-  const std::uint64_t bottom = std::max(keep_from, index);
+  const std::uint64_t bottom = std::max(then.base_of(version), index);
   std::uint64_t base = std::max(base_of_delta(version), bottom);
   if (base >= version || backend_->exists(delta_key(version))) return;
   Way way(*this, version, bottom);
   while (way.at() > base) way.descend(base);
-  // Indexes may have what was lost, so it depends on the index below what these versions are.
+  // A lost write is in no delta, and repair removes all that stand for its record.
   if (way.crosses_loss()) return;
   // If there is no delta to begin on, because a writer died or was an older Penstock, this one fills the gap.
   const std::uint64_t usual = way.at();
@@ -277,9 +277,15 @@ void BlobState::put_delta_if_due(std::uint64_t version) {
   }
   const std::vector<std::byte> sealed = changes.encode_delta();
   // A number that was collected may have been taken by a writer that slept. See rebuild().
-  if (marks().keep_from > base) return;
+  const Marks now = marks();
+  if (now.base_of(version) > base || now.repairs != then.repairs) return;
   const ConstBytes piece(sealed);
-  backend_->put_if_absent(delta_key(version), std::span(&piece, 1));
+  const bool mine = backend_->put_if_absent(delta_key(version), std::span(&piece, 1));
+  // See put_map().
+  if (mine && marks().repairs != then.repairs) {
+    backend_->remove(delta_key(version));
+    return;
+  }
   if (version > known_delta_.load()) known_delta_ = version;
 }
 

@@ -64,13 +64,13 @@ std::uint64_t BlobState::index_near(std::uint64_t version, std::optional<Record>
   return 0;
 }
 
-VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest,
-                                    bool search) {
+VersionMap BlobState::nearest_index(std::uint64_t version, const Marks& found, std::optional<Record>& newest) {
+  const std::uint64_t base = found.base_of(version);
   const auto is_near = [&](std::uint64_t index) {
-    return index >= std::max<std::uint64_t>(keep_from, 1) && index <= version && version - index <= kNear;
+    return index >= std::max<std::uint64_t>(base, 1) && index <= version && version - index <= kNear;
   };
-  std::uint64_t near = search ? 0 : known_index_.load();
-  if (!search && !is_near(near)) near = index_near(version, newest);
+  std::uint64_t near = known_index_.load();
+  if (!is_near(near)) near = index_near(version, newest);
   if (is_near(near)) {
     try {
       VersionMap map = read_index(near);
@@ -84,59 +84,59 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
   for (auto index = indexes.rbegin(); index != indexes.rend(); ++index) {
     const std::uint64_t number = number_of(*index);
     if (number > version) continue;
+    if (number < base) break;
     try {
       return read_index(number);
     } catch (const Error& error) {
-      // An older index and more records give the same map, unless those records are collected.
-      if (error.code() != ErrorCode::corrupt || number <= keep_from) throw;
+      // An older index and more records give the same map, unless those records are collected or lost.
+      if (error.code() != ErrorCode::corrupt || number <= base) throw;
     }
   }
-  if (keep_from > 0) fail_without_index(keep_from);
+  if (base > 0) fail_without_index(base);
   return empty_map();
 }
 
-void BlobState::fail_without_index(std::uint64_t keep_from) const {
+void BlobState::fail_without_index(std::uint64_t version) const {
   throw Error(ErrorCode::not_found,
-              title() + ": the object " + index_key(keep_from) + " is missing; restore it from a copy");
+              title() + ": the object " + index_key(version) + " is missing; restore it from a copy");
 }
 
-BlobState::Rebuilt BlobState::replayed(std::uint64_t version, std::uint64_t keep_from) {
-  for (bool search = false;; search = true) {
-    std::optional<Record> newest;
-    VersionMap map = nearest_index(version, keep_from, newest, search);
-    const std::uint64_t from = map.version();
-    bool crosses_loss = false;
-    if (newest && from < version) {
-      crosses_loss = replay(map, version - 1) || stands_for_lost(*newest);
-      map.apply(*newest);
-    } else {
-      crosses_loss = replay(map, version);
-    }
-    // Then the newest index decides what the version is, not one that happens to be known.
-    if (!crosses_loss || search) return {std::move(map), from};
+BlobState::Rebuilt BlobState::replayed(std::uint64_t version, const Marks& found) {
+  std::optional<Record> newest;
+  VersionMap map = nearest_index(version, found, newest);
+  const std::uint64_t from = map.version();
+  if (newest && from < version) {
+    replay(map, version - 1);
+    map.apply(*newest);
+  } else {
+    replay(map, version);
   }
+  return {std::move(map), from};
 }
 
 VersionMap BlobState::rebuild(std::uint64_t version, Loading loading) {
   for (;;) {
-    const std::uint64_t keep_from = marks().keep_from;
-    if (version < keep_from) return read_kept(version, keep_from, loading);
+    const Marks then = marks();
+    if (version < then.keep_from) return read_kept(version, then.keep_from, loading);
     try {
-      Rebuilt made = loading == Loading::parts ? layered(version, keep_from) : replayed(version, keep_from);
+      Rebuilt made = loading == Loading::parts ? layered(version, then) : replayed(version, then);
       // A number is free again once its record is collected, and a writer that slept may have taken it. A collector
-      // puts its keep mark before it frees a number, so the marks show it.
-      if (marks().keep_from <= made.from) return std::move(made.map);
+      // puts its keep mark before it frees a number, so the marks show it. So does a repair before it gives up a write
+      // that an index has.
+      const Marks now = marks();
+      if (now.base_of(version) <= made.from && now.repairs == then.repairs) return std::move(made.map);
     } catch (const Error& error) {
-      // A concurrent gc removed what we read. If so it has put a newer keep mark and an index there: start anew from
-      // that.
+      // A concurrent gc or repair removed what we read. If so it has put a newer mark and an index there: start anew
+      // from that.
       if (error.code() != ErrorCode::not_found) throw;
-      if (marks().keep_from == keep_from) throw Error(ErrorCode::corrupt, error.message(), -1, error.cause());
+      const Marks now = marks();
+      if (now.keep_from == then.keep_from && now.repairs == then.repairs)
+        throw Error(ErrorCode::corrupt, error.message(), -1, error.cause());
     }
   }
 }
 
-bool BlobState::replay(VersionMap& map, std::uint64_t version) {
-  bool crosses_loss = false;
+void BlobState::replay(VersionMap& map, std::uint64_t version) {
   std::vector<std::string> keys;
   while (map.version() < version) {
     keys.clear();
@@ -145,12 +145,9 @@ bool BlobState::replay(VersionMap& map, std::uint64_t version) {
     }
     for (const std::vector<std::byte>& sealed : backend_->contents_of(keys)) {
       const std::uint64_t next = map.version() + 1;
-      const Record made = sealed.empty() ? record(next) : decode_of(next, sealed);
-      crosses_loss = crosses_loss || stands_for_lost(made);
-      map.apply(made);
+      map.apply(sealed.empty() ? record(next) : decode_of(next, sealed));
     }
   }
-  return crosses_loss;
 }
 
 VersionMap BlobState::read_kept(std::uint64_t version, std::uint64_t keep_from, Loading loading) const {
@@ -180,6 +177,7 @@ std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t versi
   }
   {
     const std::lock_guard lock(mutex_);
+    forget_if_repaired();
     if (compacted_ && compacted_->version() == version) return compacted_;
     if (tip_ && tip_->version() == version) return tip_;
   }
@@ -211,23 +209,30 @@ BlobState::Readable BlobState::readable_at(std::uint64_t version, Loading loadin
 }
 
 VersionMap BlobState::map_before_damage() {
+  // If the index that later versions are built on cannot be read, those before it may be.
+  std::uint64_t most = kLatest;
   for (;;) {
-    const std::uint64_t keep_from = marks().keep_from;
+    const Marks then = marks();
+    const std::uint64_t newest = std::min(most, latest());
+    const std::uint64_t base = then.base_of(newest);
     try {
-      const std::uint64_t newest = latest();
       std::optional<Record> ignored;
-      VersionMap map = nearest_index(newest, keep_from, ignored);
+      VersionMap map = nearest_index(newest, then, ignored);
       const std::uint64_t from = map.version();
       try {
         replay(map, newest);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::corrupt) throw;
       }
-      if (marks().keep_from <= from) return map;
+      const Marks now = marks();
+      if (now.base_of(map.version()) <= from && now.repairs == then.repairs) return map;
     } catch (const Error& error) {
       // See rebuild().
-      if (error.code() != ErrorCode::not_found) throw;
-      if (marks().keep_from == keep_from) throw Error(ErrorCode::corrupt, error.message(), -1, error.cause());
+      if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::corrupt) throw;
+      const Marks now = marks();
+      if (now.keep_from != then.keep_from || now.repairs != then.repairs) continue;
+      if (base == then.keep_from) throw Error(ErrorCode::corrupt, error.message(), -1, error.cause());
+      most = base - 1;
     }
   }
 }
@@ -267,15 +272,24 @@ std::shared_ptr<const VersionMap> BlobState::hold(VersionMap made) {
   return recent_.front();
 }
 
+void BlobState::forget_if_repaired() {
+  const std::uint64_t repairs = seen_repairs_.load();
+  if (repairs == repairs_of_maps_) return;
+  repairs_of_maps_ = repairs;
+  tip_ = partial_ = compacted_ = nullptr;
+  recent_.clear();
+}
+
 std::optional<VersionMap> BlobState::advanced(const VersionMap& from, std::uint64_t version) {
   try {
     VersionMap map = from;
-    // An index may decide what a version behind a lost write is. See replayed().
-    if (replay(map, version)) return std::nullopt;
-    if (from.version() < marks().keep_from) return std::nullopt;  // see rebuild()
+    replay(map, version);
+    const Marks found = marks();  // see rebuild()
+    if (from.version() < found.base_of(version) || found.repairs != repairs_of_maps_) return std::nullopt;
     return map;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::not_found) throw;
+    // An index behind what is damaged may say the same.
+    if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::corrupt) throw;
     return std::nullopt;
   }
 }
@@ -283,6 +297,7 @@ std::optional<VersionMap> BlobState::advanced(const VersionMap& from, std::uint6
 std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
   version = existing(version);
   const std::lock_guard lock(mutex_);
+  forget_if_repaired();
   if (auto map = held_map(version)) return map;
   if (tip_ && tip_->version() < version && !is_shorter_from_index(tip_->version(), version)) {
     // Without the tip, an error leaves no map behind that the log may contradict.
@@ -296,6 +311,7 @@ std::shared_ptr<const VersionMap> BlobState::lookup_map_at(std::uint64_t version
   version = existing(version);
   {
     const std::lock_guard lock(mutex_);
+    forget_if_repaired();
     if (auto map = held_map(version)) return map;
     if (partial_ && partial_->version() == version) return partial_;
     // A process that has the whole map of an older version keeps it up to date.
@@ -314,14 +330,26 @@ std::shared_ptr<const VersionMap> BlobState::lookup_map_at(std::uint64_t version
 }
 
 void BlobState::put_index(std::uint64_t version) {
-  const std::string name = index_key(version);
-  if (backend_->exists(name)) return;
-  const std::vector<std::byte> sealed = map_at(version)->encode();
-  const ConstBytes piece(sealed);
-  backend_->put_if_absent(name, std::span(&piece, 1));
+  if (backend_->exists(index_key(version))) return;
+  const std::uint64_t repairs = seen_repairs_.load();
+  const auto encoded = [&] { return map_at(version)->encode(); };
+  put_map(index_key(version), repairs, encoded(), encoded);
+}
+
+void BlobState::put_map(const std::string& object, std::uint64_t repairs, std::vector<std::byte> sealed,
+                        const std::function<std::vector<std::byte>()>& again) {
+  ConstBytes piece(sealed);
+  if (!backend_->put_if_absent(object, std::span(&piece, 1))) return;
+  // A repair lists the maps after it has changed something and has said so. So either it sees ours, or we see its mark.
+  for (std::uint64_t now; (now = marks().repairs) != repairs; repairs = now) {
+    sealed = again();
+    piece = sealed;
+    backend_->replace(object, std::span(&piece, 1));
+  }
 }
 
 bool BlobState::put_index_if_due(std::uint64_t version) {
+  const std::uint64_t repairs = seen_repairs_.load();
   auto map = lookup_map_at(version);
   const std::uint64_t worth = std::max<std::uint64_t>(map->fragment_count(), kLeastReplayCost);
   // Other writers put indexes, too. Lists them only if one is due after the newest that this process knows.
@@ -332,10 +360,9 @@ bool BlobState::put_index_if_due(std::uint64_t version) {
     if (map->estimated_index_bytes() > since.index_bytes) return false;
     map = map_at(version);
   }
-  const std::vector<std::byte> sealed = map->encode();
+  std::vector<std::byte> sealed = map->encode();
   if (sealed.size() > since.index_bytes) return false;
-  const ConstBytes piece(sealed);
-  backend_->put_if_absent(index_key(version), std::span(&piece, 1));
+  put_map(index_key(version), repairs, std::move(sealed), [&] { return map_at(version)->encode(); });
   known_index_ = version;
   return true;
 }

@@ -135,7 +135,11 @@ BlobState::Marks BlobState::marks() const {
     const std::uint64_t number = number_of(name.substr(dash + 1));
     if (name.starts_with("keep-")) marks.keep_from = std::max(marks.keep_from, number);
     if (name.starts_with("fence-")) marks.fence_below = std::max(marks.fence_below, number);
+    if (name.starts_with("base-")) marks.bases.push_back(number);
+    if (name.starts_with("repair-")) marks.repairs = std::max(marks.repairs, number);
   }
+  std::uint64_t seen = seen_repairs_.load();
+  while (seen < marks.repairs && !seen_repairs_.compare_exchange_weak(seen, marks.repairs)) continue;
   // A process that gives up a creation puts kUnfinished first.
   if (may_be_given_up && !gone) gone = is_removed();
   if (gone) throw Error(ErrorCode::not_found, title() + " was removed; create it again, or list the store's blobs");

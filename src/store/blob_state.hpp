@@ -18,6 +18,8 @@
 //   gc/alive             makes the blob exist, or gives its creation up; see "Names" in docs/design/store-snapshots.md
 //   gc/fence-<number>    a gc gives up, or gave up, all uncommitted data with a base below <number>
 //   gc/keep-<number>     versions below <number> are collected, except those with a tag
+//   gc/base-<number>     index/<number> has a write that the log has lost: later versions are built on that index
+//   gc/repair-<number>   a repair changes something (odd), or has done so (even)
 //   gc/gone              the blob was removed; with the time
 //   gc/clone             a clone that is not complete: its data is there before gc/alive
 //   gc/named             the same, put just before the entry: a gc may have removed gc/clone
@@ -25,10 +27,13 @@
 //   lost/<object>        copy of a damaged object that repair replaced or removed
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -167,8 +172,16 @@ class BlobState {
   bool is_removed() const { return existence() != Existence::there; }
   /// What collectors have announced by marks in gc/.
   struct Marks {
-    std::uint64_t keep_from = 0;    ///< versions below are collected, except those with a tag
-    std::uint64_t fence_below = 0;  ///< bases below may be fenced; the fence record in the log decides
+    std::uint64_t keep_from = 0;       ///< versions below are collected, except those with a tag
+    std::uint64_t fence_below = 0;     ///< bases below may be fenced; the fence record in the log decides
+    std::vector<std::uint64_t> bases;  ///< see gc/base-<number>; ascending
+    std::uint64_t repairs = 0;         ///< grows with each repair
+
+    /// The oldest version whose map may be brought to `version` by records.
+    std::uint64_t base_of(std::uint64_t version) const {
+      const auto above = std::upper_bound(bases.begin(), bases.end(), version);
+      return std::max(keep_from, above == bases.begin() ? 0 : *std::prev(above));
+    }
   };
   /// Throws Error(not_found) if the blob was removed.
   Marks marks() const;
@@ -233,6 +246,9 @@ class BlobState {
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   /// Returns whether it did.
   bool put_index_if_due(std::uint64_t version);
+  /// Puts an index or a compacted map. Encodes a new map and replaces it if a repair changed something meanwhile.
+  void put_map(const std::string& object, std::uint64_t repairs, std::vector<std::byte> sealed,
+               const std::function<std::vector<std::byte>()>& again);
   void put_delta_if_due(std::uint64_t version);
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from, Loading loading) const;
   /// The number that a version stands for. Throws Error(not_found) if it does not exist.
@@ -240,7 +256,11 @@ class BlobState {
   /// A map that this process holds already; null if there is none. The caller holds the lock.
   std::shared_ptr<const VersionMap> held_map(std::uint64_t version) const;
   std::shared_ptr<const VersionMap> hold(VersionMap map);
-  /// `map` brought to a newer version by the log. Nothing if a collector has removed what that needs.
+  /// Drops maps from before a repair that this process has seen: they may have what it gave up. The caller holds the
+  /// lock.
+  void forget_if_repaired();
+  /// `map` brought to a newer version by the log. Nothing if that needs what is damaged or collected, or if an index
+  /// decides.
   std::optional<VersionMap> advanced(const VersionMap& map, std::uint64_t version);
   void read_by(const VersionMap& map, std::span<const ReadRegion> regions) const;
   bool read_by_copy(std::uint64_t version, std::span<const ReadRegion> regions);
@@ -250,20 +270,17 @@ class BlobState {
   /// listing. If it reads the record, it leaves it in `newest`.
   std::uint64_t index_near(std::uint64_t version, std::optional<Record>& newest);
   /// The map to replay from to `version`: the newest undamaged index at or before it, else version 0.
-  /// `search`: by a listing, even if an index is known to be near. Then it leaves nothing in `newest`.
-  VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest,
-                           bool search = false);
-  [[noreturn]] void fail_without_index(std::uint64_t keep_from) const;
+  VersionMap nearest_index(std::uint64_t version, const Marks& found, std::optional<Record>& newest);
+  [[noreturn]] void fail_without_index(std::uint64_t version) const;
   struct Rebuilt {
     VersionMap map;
     std::uint64_t from;  ///< the version of the index below; the records behind it were read, or deltas instead
   };
-  Rebuilt replayed(std::uint64_t version, std::uint64_t keep_from);
+  Rebuilt replayed(std::uint64_t version, const Marks& found);
   /// As replayed, in parts: by an index, deltas, and the newest records.
-  Rebuilt layered(std::uint64_t version, std::uint64_t keep_from);
+  Rebuilt layered(std::uint64_t version, const Marks& found);
   VersionMap rebuild(std::uint64_t version, Loading loading);
-  /// Returns whether a record stands for a lost write. Indexes above it may have that write.
-  bool replay(VersionMap& map, std::uint64_t version);
+  void replay(VersionMap& map, std::uint64_t version);
   [[noreturn]] void fail_collected(std::uint64_t version, std::uint64_t keep_from) const;
   void learn(std::uint64_t version);
   /// Identifies this process as a writer. Differs between parent and child after a fork, although they share random_.
@@ -294,12 +311,14 @@ class BlobState {
   bool has_witness_ = false;  ///< gc/alive exists as long as the blob does; false: Penstock 0.1 made the blob
   bool is_clone_ = false;     ///< has data before it has gc/alive
 
-  std::atomic<std::uint64_t> known_{0};        ///< the newest version seen so far
-  std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index at the last look
-  std::atomic<std::uint64_t> known_delta_{0};  ///< a version that has a delta
+  std::atomic<std::uint64_t> known_{0};                 ///< the newest version seen so far
+  std::atomic<std::uint64_t> known_index_{0};           ///< a version that had an index at the last look
+  std::atomic<std::uint64_t> known_delta_{0};           ///< a version that has a delta
+  mutable std::atomic<std::uint64_t> seen_repairs_{0};  ///< Marks::repairs at the last look
   std::atomic<std::uint64_t> counter_{0};
   std::atomic<int> compress_level_{0};
   std::mutex mutex_;
+  std::uint64_t repairs_of_maps_ = 0;          ///< the maps below were made after so many repairs
   std::shared_ptr<const VersionMap> tip_;      ///< the newest cached map
   std::shared_ptr<const VersionMap> partial_;  ///< the last map that is read in parts
   std::deque<std::shared_ptr<const VersionMap>> recent_;

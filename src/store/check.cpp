@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "penstock/error.hpp"
 #include "store/collect.hpp"
@@ -70,7 +71,8 @@ void check_blob(BlobState& blob, CheckReport& report) {
     });
   }
   const std::uint64_t newest = blob.latest();
-  const std::uint64_t keep_from = blob.marks().keep_from;
+  const BlobState::Marks marks = blob.marks();
+  const std::uint64_t keep_from = marks.keep_from;
   std::map<std::string, std::shared_ptr<const Source>> reachable;
   const auto reach = [&](const VersionMap& map) {
     for (const auto& source : map.sources()) {
@@ -113,41 +115,39 @@ void check_blob(BlobState& blob, CheckReport& report) {
     report.problems.push_back(delta + " cannot be used: " + why + "; 'penstock store repair' removes it");
   });
   if (based) deltas.base(map);
-  // What `map` is for the version before: its map (known), its map without a lost write (lost), or none since a record
-  // is damaged (unknown). The next index makes it known again.
-  enum class Before : std::uint8_t { known, lost, unknown } before = based ? Before::known : Before::unknown;
+  // Whether `map` is that of the version before. It is not after damage. The next index makes it known again.
+  bool is_known = based;
   for (std::uint64_t version = keep_from + 1; version <= newest; ++version) {
     Record record;
     if (guarded([&] { record = blob.record(version); })) {
       // After damage it is unknown which records are void, so check the objects of all of them.
-      const bool counts = before == Before::unknown || map.apply(record);
+      const bool counts = !is_known || map.apply(record);
       deltas.next(version, &record);
-      if (stands_for_lost(record)) {
-        ++report.lost_versions;
-        if (before == Before::known) before = Before::lost;
-      }
-      if (before != Before::unknown) ++report.versions;
+      if (stands_for_lost(record)) ++report.lost_versions;
+      if (is_known) ++report.versions;
       for (const Part& part : record.parts) {
         if (!counts || part.object.key.empty()) continue;
         reachable.emplace(part.object.key, std::make_shared<const Source>(part.object));
       }
     } else {
-      before = Before::unknown;
+      is_known = false;
       deltas.next(version, nullptr);
     }
-    if (indexes.contains(version))
+    const bool decides = std::ranges::binary_search(marks.bases, version);
+    const bool was_known = std::exchange(is_known, is_known && !decides);
+    if (decides || indexes.contains(version))
       guarded([&] {
         VersionMap index = blob.read_index(version);
-        if (before == Before::known && !index.agrees_with(map)) {
+        if (is_known && !index.agrees_with(map)) {
           throw Error(ErrorCode::corrupt, backend.url() + ": object " + blob.index_key(version) +
-                                              " differs from what the records say; remove it");
+                                              " differs from what the records say; see 'penstock store repair'");
         }
-        if (before == Before::unknown) ++report.versions;
+        if (!was_known) ++report.versions;
         reach(index);
         map = std::move(index);
-        before = Before::known;
+        is_known = true;
       });
-    if (before != Before::unknown) deltas.base(map);
+    if (is_known) deltas.base(map);
   }
   guarded([&] {
     for (const std::string& object : blob.beyond_newest()) {

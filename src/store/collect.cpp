@@ -74,20 +74,16 @@ std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, s
   }
   VersionMap map = *blob.map_at(keep_from);
   add_sources(map, needed);
-  bool lost = false;
   for (std::uint64_t version = keep_from + 1; version <= newest; ++version) {
     const Record record = blob.record(version);
-    lost = lost || stands_for_lost(record);
     if (!map.apply(record)) continue;
     for (const Part& part : record.parts) {
       if (!part.object.key.empty()) needed.insert(part.object.key);
     }
   }
-  // An index that was made before a record got lost may still name the data of that record.
-  if (lost) {
-    for (const std::uint64_t version : numbers_below(blob, "index")) {
-      if (version > keep_from) add_sources_if_there([&] { return blob.read_index(version); }, needed);
-    }
+  // Repair puts these marks before it gives up records, so they are there if one above has been given up.
+  for (const std::uint64_t version : blob.marks().bases) {
+    if (version > keep_from) add_sources_if_there([&] { return blob.read_index(version); }, needed);
   }
   return needed;
 }
@@ -111,12 +107,6 @@ std::set<std::string> committed_objects(BlobState& blob, std::uint64_t from, std
   return committed;
 }
 
-void put_mark(BlobState& blob, const char* kind, std::uint64_t number) {
-  const std::string name = numbered_key(blob.key("gc"), number);
-  const std::size_t slash = name.find_last_of('/');
-  blob.backend().put_if_absent(name.substr(0, slash + 1) + kind + name.substr(slash + 1), {});
-}
-
 /// Removes marks that larger marks had replaced before this run began.
 void remove_old_marks(BlobState& blob, const BlobState::Marks& then) {
   std::vector<std::string> old;
@@ -124,6 +114,8 @@ void remove_old_marks(BlobState& blob, const BlobState::Marks& then) {
     const std::string name = mark.substr(mark.find_last_of('/') + 1);
     if (name.starts_with("keep-") && number_of(name.substr(5)) < then.keep_from) old.push_back(mark);
     if (name.starts_with("fence-") && number_of(name.substr(6)) < then.fence_below) old.push_back(mark);
+    if (name.starts_with("base-") && number_of(name.substr(5)) <= then.keep_from) old.push_back(mark);
+    if (name.starts_with("repair-") && number_of(name.substr(7)) < then.repairs) old.push_back(mark);
   }
   if (!old.empty()) blob.backend().remove_all(old);
 }
@@ -165,6 +157,10 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   // After a loss of power an index or a mark must not be there without its version and the objects of that version.
   backend.settle();
   if (keep_from > 0) blob.put_index(keep_from);
+  // That of a tag may have been damaged, and removed by a repair.
+  for (const std::uint64_t version : tagged_versions(blob)) {
+    if (version >= kept_from && version < keep_from) blob.put_index(version);
+  }
   backend.settle();
   if (keep_from > kept_from) put_mark(blob, "keep-", keep_from);
   // Look for tags after the keep mark: a process that tags an older version from now on sees the mark and fails.
@@ -215,7 +211,15 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
 
 }  // namespace
 
-void put_keep_mark(BlobState& blob, std::uint64_t version) { put_mark(blob, "keep-", version); }
+std::string mark_key(const BlobState& blob, const char* kind, std::uint64_t number) {
+  const std::string name = numbered_key(blob.key("gc"), number);
+  const std::size_t slash = name.find_last_of('/');
+  return name.substr(0, slash + 1) + kind + name.substr(slash + 1);
+}
+
+bool put_mark(BlobState& blob, const char* kind, std::uint64_t number) {
+  return blob.backend().put_if_absent(mark_key(blob, kind, number), {});
+}
 
 GcReport remove_folder(Backend& backend, const std::string& folder) {
   const std::string marks = folder + "/gc/";

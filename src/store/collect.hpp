@@ -27,8 +27,10 @@ std::set<std::string> list_folders(const Backend& backend);
 /// blobs whose creator died before it made the entry.
 void collect_folders(const std::shared_ptr<Backend>& backend, const std::set<std::string>& folders,
                      const std::set<std::string>& in_use, std::chrono::seconds lease, GcReport& report);
-/// Announces that versions below `version` are collected.
-void put_keep_mark(BlobState& blob, std::uint64_t version);
+/// The key of a mark such as gc/keep-<number>; `kind` is "keep-", for example. See blob_state.hpp.
+std::string mark_key(const BlobState& blob, const char* kind, std::uint64_t number);
+/// Returns false if it is there already.
+bool put_mark(BlobState& blob, const char* kind, std::uint64_t number);
 /// Reads a whole data object. Throws Error(corrupt) or Error(not_found) if any byte is not as it was written.
 void verify_object(const Backend& backend, const Source& source);
 /// Removes what the options do not keep of one blob. Adds what it does to `report`.

@@ -17,6 +17,9 @@ namespace penstock::store {
 
 namespace {
 
+/// How often a blob that others go on damaging is repaired.
+constexpr int kMostPasses = 8;
+
 /// The message if the action throws corrupt or not_found twice; else nothing. The second try is for data that a network
 /// makes unreadable for a moment only.
 std::optional<std::string> damage_of(const std::function<void()>& action) {
@@ -33,31 +36,51 @@ std::optional<std::string> damage_of(const std::function<void()>& action) {
   return damage;
 }
 
+/// Plans one repair of a blob, and carries it out.
 class BlobRepair {
  public:
-  BlobRepair(BlobState& blob, const RepairOptions& options, RepairReport& report)
-      : blob_(blob), backend_(blob.backend()), options_(options), report_(report) {}
+  /// `sound`: data objects that were verified. They never change.
+  BlobRepair(BlobState& blob, const RepairOptions& options, std::set<std::string>& sound)
+      : blob_(blob), backend_(blob.backend()), options_(options), sound_(sound) {}
 
-  /// Returns false, and changes nothing, if a collector announced something meanwhile: run again from the start.
-  bool run() {
-    keep_from_ = blob_.marks().keep_from;
+  /// Changes nothing. Returns false if a collector announced something meanwhile: plan again from the start.
+  bool plan() {
+    const BlobState::Marks marks = blob_.marks();
+    keep_from_ = marks.keep_from;
+    bases_ = {marks.bases.begin(), marks.bases.end()};
+    repairs_ = marks.repairs;
     newest_ = blob_.latest();
     for (const std::string& key : backend_.list(blob_.key("versions"))) newest_ = std::max(newest_, number_of(key));
-    look_at_tags();
-    look_at_maps();
-    std::optional<VersionMap> base = find_base();
-    if (base) look_at_log(std::move(*base));
-    if (blob_.marks().keep_from != keep_from_) return false;
-    for (const RepairAction& action : actions_) report_.actions.push_back(action);
-    for (const std::string& problem : remaining_) report_.remaining.push_back(problem);
-    if (options_.apply) {
-      std::ranges::stable_sort(changes_, {}, &Change::order);
-      for (const Change& change : changes_) change.apply();
+    try {
+      look_at_tags();
+      look_at_maps();
+      std::optional<VersionMap> base = find_base();
+      if (base) look_at_log(std::move(*base));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found || blob_.marks().keep_from == keep_from_) throw;
+      return false;
     }
-    return true;
+    if (is_cut_short()) {
+      plan(mark_key(blob_, kRepair, repairs_), "a repair is under way, or was cut short", "it is ended", [] {});
+    }
+    return blob_.marks().keep_from == keep_from_;
+  }
+  const std::vector<RepairAction>& actions() const { return actions_; }
+  const std::vector<std::string>& remaining() const { return remaining_; }
+
+  void apply() {
+    if (!is_cut_short()) put_mark(blob_, kRepair, repairs_ + 1);
+    std::ranges::stable_sort(changes_, {}, &Change::order);
+    for (const Change& change : changes_) change.apply();
+    // A mark of our own: another repair may have put its last one before our last change.
+    for (std::uint64_t number = blob_.marks().repairs / 2 * 2 + 2; !put_mark(blob_, kRepair, number);) number += 2;
   }
 
  private:
+  static constexpr const char* kRepair = "repair-";
+
+  bool is_cut_short() const { return repairs_ % 2 == 1; }
+
   /// What lost writes leave is put before the deltas go that have them. No delta may stand for a write that is lost, so
   /// these go before records are replaced.
   enum class Order : std::uint8_t { indexes, deltas, others };
@@ -121,7 +144,10 @@ class BlobRepair {
       } else if (!damage) {
         indexes_.insert(version);
       } else if (version > keep_from_) {
-        plan_removal(object, *damage, "the index is removed; the records say the same");
+        plan_removal(object, *damage,
+                     bases_.contains(version)
+                         ? "the index is removed; what it kept of lost writes is in later indexes, or lost"
+                         : "the index is removed; the records say the same");
       } else if (version == keep_from_) {
         base_damage_ = *damage;
       }
@@ -162,7 +188,7 @@ class BlobRepair {
     plan(object, base_damage_,
          "versions " + std::to_string(keep_from_) + " to " + std::to_string(version - 1) +
              " cannot be read any more and count as collected",
-         [this, version] { put_keep_mark(blob_, version); });
+         [this, version] { put_mark(blob_, "keep-", version); });
     keep_from_then_ = version;
     return blob_.read_index(version);
   }
@@ -189,27 +215,41 @@ class BlobRepair {
         plan_loss(version, object, *damage);
         map.apply(record);
       } else {
-        lost = lost || stands_for_lost(record);
         const bool counts = map.apply(record);
         const bool drops = counts && drop_if_damaged(version, object, record, dropped);
         lost = lost || drops;
         const Record instead = lost_record();
         deltas.next(version, drops ? &instead : &record);
       }
-      if (!lost || !indexes_.contains(version)) {
+      const bool is_base = bases_.contains(version);
+      if (is_base && !indexes_.contains(version)) {
+        lost = true;
+        plan_end_of_base(version);
+      }
+      if (!indexes_.contains(version)) {
         deltas.base(map);
         continue;
       }
-      // The index was made before the loss, so it has the lost write. Later versions build on it.
       VersionMap index = index_of(version);
+      const bool agrees = index.agrees_with(map);  // then it was made after the loss
+      if (!is_base && (agrees || !lost)) {
+        if (!agrees)
+          plan_removal(blob_.index_key(version), "it differs from what the records say", "the index is removed");
+        deltas.base(map);
+        continue;
+      }
+      // The index was made before the loss, so it has the lost write. Later versions build on it. An index after a loss
+      // that was repaired before has a mark, or was made by a process that had not looked at the marks yet.
       const auto damage = damage_of([&] { verify(index); });
       if (!damage) {
         map = std::move(index);
         lost = false;
+        if (!is_base) plan_base(version);
       } else if (options_.drop_damaged_data) {
         for (const auto& source : index.sources()) {
           if (source->is_object() && damage_of([&] { verify(*source); })) dropped.insert(source->object().key);
         }
+        lost = true;
       } else {
         remaining_.push_back(*damage + " (of a version up to " + std::to_string(version) +
                              "; it is given up with drop_damaged_data, --drop-damaged-data)");
@@ -226,6 +266,7 @@ class BlobRepair {
       if (holds) {
         plan_removal(blob_.index_key(version), "it refers to data that is given up",
                      "the index is removed; the records say what is left");
+        if (bases_.contains(version)) plan_end_of_base(version);
       }
     }
   }
@@ -256,6 +297,18 @@ class BlobRepair {
         Order::indexes);
     indexes_.insert(kept);
     made_.emplace(kept, std::move(index));
+  }
+
+  void plan_base(std::uint64_t version) {
+    plan(
+        blob_.index_key(version), "it has a write that is lost",
+        "versions from " + std::to_string(version) + " on are built on it, and stay as they were",
+        [this, version] { put_mark(blob_, "base-", version); }, Order::indexes);
+  }
+  void plan_end_of_base(std::uint64_t version) {
+    plan(mark_key(blob_, "base-", version), "index " + std::to_string(version) + " goes, or is gone",
+         "later versions are built on the records or on a later index",
+         [this, version] { backend_.remove(mark_key(blob_, "base-", version)); });
   }
 
   std::uint64_t map_base() const { return std::max(keep_from_, keep_from_then_); }
@@ -317,13 +370,14 @@ class BlobRepair {
   BlobState& blob_;
   Backend& backend_;
   const RepairOptions& options_;
-  RepairReport& report_;
+  std::set<std::string>& sound_;
   std::uint64_t keep_from_ = 0;
   std::uint64_t keep_from_then_ = 0;
   std::uint64_t newest_ = 0;
   std::set<std::uint64_t> indexes_;           ///< readable ones
   std::map<std::uint64_t, VersionMap> made_;  ///< indexes that are planned
-  std::set<std::string> sound_;               ///< data objects that were verified
+  std::set<std::uint64_t> bases_;             ///< versions whose indexes decide; see gc/base-<number>
+  std::uint64_t repairs_ = 0;                 ///< see gc/repair-<number>
   std::string base_damage_;
   std::vector<RepairAction> actions_;
   std::vector<Change> changes_;
@@ -334,11 +388,20 @@ class BlobRepair {
 
 void repair_blob(const std::shared_ptr<Backend>& backend, std::string_view name, const RepairOptions& options,
                  RepairReport& report) {
-  for (;;) {
+  std::set<std::string> sound;
+  for (int pass = 0;;) {
     const auto blob = BlobState::find(backend, name);
     if (!blob) return;
     try {
-      if (BlobRepair(*blob, options, report).run()) return;
+      BlobRepair repair(*blob, options, sound);
+      if (!repair.plan()) continue;
+      report.actions.insert(report.actions.end(), repair.actions().begin(), repair.actions().end());
+      // Maps that others made from what they knew, and put after the plan, are found by the next one.
+      const bool is_last = !options.apply || repair.actions().empty() || ++pass == kMostPasses;
+      if (options.apply && !repair.actions().empty()) repair.apply();
+      if (!is_last) continue;
+      report.remaining.insert(report.remaining.end(), repair.remaining().begin(), repair.remaining().end());
+      return;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::not_found || !blob->is_removed()) throw;
       return;

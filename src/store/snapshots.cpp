@@ -85,11 +85,12 @@ std::uint64_t BlobState::read_tag(std::string_view name) const {
 }
 
 void BlobState::compact(std::uint64_t version) {
-  const auto map = map_at(version);
-  version = map->version();
+  version = map_at(version)->version();
   const std::string name = compacted_key(version);
   for (;;) {
     if (backend_->exists(name)) return;
+    const std::uint64_t repairs = marks().repairs;
+    const auto map = map_at(version);
     std::vector<Part> parts;
     std::uint64_t base = kLatest;
     std::vector<std::byte> buffer;
@@ -109,7 +110,9 @@ void BlobState::compact(std::uint64_t version) {
     const bool mine = backend_->put_if_absent(name, std::span(&piece, 1));
     // A gc lists the compacted maps after it has appended its fence. So it sees ours, unless its fence is in the log by
     // now. The mark alone does not tell, since its gc may have died before the fence.
-    const bool given_up = base < marks().fence_below && lookup_map_at(kLatest)->fences(base);
+    const Marks found = marks();
+    const bool given_up =
+        found.repairs != repairs || (base < found.fence_below && lookup_map_at(kLatest)->fences(base));
     // Collectors keep what was copied until this mark is there: the copy may still be taken back.
     if (mine && !given_up) return static_cast<void>(backend_->put_if_absent(confirmed_key(version), {}));
     if (mine) backend_->remove(name);
@@ -124,6 +127,7 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
   if (const auto durable = durable_backend(backend_); durable != backend_) {
     return open(durable, name_)->clone(version, name);
   }
+  marks();  // a repair may have given up what this process knows
   const auto map = readable_map_at(version, Loading::whole);
   const auto clone = prepare_clone(name, *map);
   if (find(backend_, clone->name())) {

@@ -6,8 +6,11 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
+import textwrap
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -176,6 +179,38 @@ def test_an_emulated_disk_goes_with_its_folder(tmp_path):
         assert checkpoint._disk_bytes(disk)[1] > before[1]
     assert not any(tmp_path.iterdir())
     assert not any(line.startswith(entry) for group in slow_disks._limits() for line in group.limited().splitlines())
+
+
+@pytest.mark.skipif(bool(slow_disks.missing()), reason="no disk can be emulated here")
+def test_disks_of_a_process_that_was_killed_are_taken_down(tmp_path):
+    program = """
+        import sys, time
+        from pathlib import Path
+        from penstock.bench import slow_disks
+
+        with slow_disks.emulated("hdd", 96 << 20, Path(sys.argv[1])) as disk:
+            (disk / "file").write_bytes(b"x")
+            print(disk, flush=True)
+            time.sleep(1000)
+        """
+    folder = tmp_path / "penstock-bench-test-a"
+    folder.mkdir()
+    words = [sys.executable, "-c", textwrap.dedent(program), str(folder)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            disk = process.stdout.readline().strip()
+            assert os.path.ismount(disk)
+            slow_disks.remove_abandoned("penstock-bench-test-")
+            assert os.path.ismount(disk), "its process lives"
+        finally:
+            process.kill()
+    assert os.path.ismount(disk)
+    slow_disks.remove_abandoned("penstock-bench-other-")
+    assert os.path.ismount(disk)
+    slow_disks.remove_abandoned("penstock-bench-test-")
+    assert not os.path.ismount(disk)
+    assert not folder.exists()
+    assert str(folder) not in "".join(path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
 
 
 def test_disks_are_limited_by_the_cgroups_that_there_are(tmp_path):

@@ -72,6 +72,7 @@ _SEVERAL = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
 _TIMEOUT_S = 900.0
+_IMAGES = "penstock-bench-checkpoint-"  #: Prefix of the folders of emulated disks.
 _SAMPLE_S = 0.25  #: Interval between samples of a disk's activity.
 
 
@@ -142,10 +143,9 @@ def _disks(device: str, parameters: dict[str, Any]) -> Iterator[dict[str, Path]]
     # file systems want; journals.
     saves = parameters["iterations"] // parameters["every"]
     size_bytes = (max(KEPT, saves) + 3) * parameters["state_mb"] * 10**6 + (128 << 20)
+    slow_disks.remove_abandoned(_IMAGES)
     with contextlib.ExitStack() as stack:
-        images = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="penstock-bench-checkpoint-", dir=parameters["directory"] or None)
-        )
+        images = stack.enter_context(tempfile.TemporaryDirectory(prefix=_IMAGES, dir=parameters["directory"] or None))
         found = {}
         for disk in wanted:
             place = parameters[disk] or stack.enter_context(slow_disks.emulated(disk, size_bytes, Path(images)))

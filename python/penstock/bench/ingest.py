@@ -64,6 +64,7 @@ TELLS_PROGRESS = True
 RANKS = [1]
 MINUTES = 30
 REPETITIONS = 1
+_IMAGES = "penstock-bench-ingest-"  #: Prefix of the folders of emulated disks.
 
 _PASS_TIMEOUT_S = 600.0
 
@@ -145,8 +146,9 @@ def _copied(disk: str, parameters: dict[str, Any]) -> Iterator[Path]:
     ]
     blocks = 1 << 12
     size_bytes = sum(-(-os.path.getsize(path) // blocks) * blocks + 512 for path in files)
+    slow_disks.remove_abandoned(_IMAGES)
     with (
-        tempfile.TemporaryDirectory(prefix="penstock-bench-ingest-", dir=place) as images,
+        tempfile.TemporaryDirectory(prefix=_IMAGES, dir=place) as images,
         slow_disks.emulated(disk, size_bytes * 5 // 4 + (128 << 20), Path(images)) as mount,
     ):
         for path in files:

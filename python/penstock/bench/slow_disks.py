@@ -9,6 +9,7 @@ no limits for its root group.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -88,6 +89,29 @@ def _run(*words: str) -> str:
         raise Cannot(f"{words[0]} ended with status {error.returncode}" + (f": {lines[-1]}" if lines else "")) from None
 
 
+def remove_abandoned(folder_prefix: str) -> None:
+    """Take down the disks of processes that were killed. Their images are in folders of this prefix."""
+    mounted = [line.split()[:2] for line in open("/proc/mounts")]
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError, Cannot):
+            image = Path(backing.read_text().strip())
+            if not image.parent.name.startswith(folder_prefix) or image.suffix != ".image":
+                continue
+            with open(image, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its process holds the lock as long as it lives
+                number = (backing.parents[1] / "dev").read_text().strip()
+                # Without its limits: what is left to write would take long.
+                for group in _limits():
+                    with contextlib.suppress(OSError):
+                        group.limit(number, None)
+                for _, where in (entry for entry in mounted if entry[0] == f"/dev/{backing.parts[3]}"):
+                    _run("umount", where)
+                image.unlink()
+                # rmdir alone, so that nothing goes but empty folders.
+                image.with_suffix("").rmdir()
+                image.parent.rmdir()
+
+
 @contextlib.contextmanager
 def emulated(disk: str, size_bytes: int, directory: Path) -> Iterator[Path]:
     """An empty file system of about this size, whose blocks are in `directory`, at the rates of `disk`.
@@ -100,11 +124,12 @@ def emulated(disk: str, size_bytes: int, directory: Path) -> Iterator[Path]:
     image, mount = directory / f"{disk}.image", directory / disk
     with contextlib.ExitStack() as undo:
         undo.callback(image.unlink, missing_ok=True)
-        with open(image, "xb") as file:
-            try:
-                os.posix_fallocate(file.fileno(), 0, size_bytes)
-            except OSError as error:
-                raise Cannot(f"{directory} has no room for {size_bytes:,} bytes of an emulated disk: {error}") from None
+        file = undo.enter_context(open(image, "xb"))
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+        except OSError as error:
+            raise Cannot(f"{directory} has no room for {size_bytes:,} bytes of an emulated disk: {error}") from None
         loop = _run("losetup", "--find", "--show", "--direct-io=on", str(image))
         try:
             # Without background work of ext4 on a new file system.

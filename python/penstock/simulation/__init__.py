@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -84,7 +84,7 @@ def simulate(
     ranks_per_node: int = 0,
     algorithms: Sequence[str] = ("",),
     root: int = 0,
-) -> Iterator[Team | Result]:
+) -> Generator[Team | Result, None, None]:
     """Yields the team, and then each result as it is known: for each length, of each algorithm.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from penstock.error import Error
@@ -52,7 +52,7 @@ def _settings(team: Team, selector: str) -> list[str]:
 
 def simulate(
     platform: str, team: Team, operation: str, nbytes: Sequence[int], selector: str, root: int = 0
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yields the result of each length as it is known."""
     if operation not in OPERATIONS:
         raise Error(f"operation is {operation!r}; with peers expected one of {', '.join(OPERATIONS)}")

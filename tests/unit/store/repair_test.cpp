@@ -146,6 +146,83 @@ TEST_P(Repair, VersionsWithAnIndexBehindTheLossStayAsTheyWere) {
   expect_sound();
 }
 
+/// Whatever the process has read before: versions behind an index that decides, and those before it, in any order.
+TEST_P(Repair, ProcessesAgreeOnVersionsBehindALoss) {
+  write_versions(5);
+  store::BlobState::open(backend_, "field")->put_index(1);
+  store::BlobState::open(backend_, "field")->put_index(4);
+  write_versions(3);
+  flip(record(3));
+  repair();
+  const auto expected = [&](std::uint64_t version) { return version == 3 ? truth_without(3, 3) : truth_[version]; };
+  for (std::uint64_t first = 1; first <= 8; ++first) {
+    for (std::uint64_t second = 1; second <= 8; ++second) {
+      const Blob blob = open();
+      ASSERT_EQ(whole(blob.snapshot(first)), expected(first)) << first;
+      ASSERT_EQ(whole(blob.snapshot(second)), expected(second)) << second << " after " << first;
+    }
+  }
+  open().tag("between", 3);
+  const Blob tagger = open();
+  tagger.snapshot(3);
+  EXPECT_EQ(whole(tagger.snapshot(6)), truth_[6]) << "an index between the loss and the one that decides";
+  expect_sound();
+  flip(record(8));
+  const Blob blob = open();
+  blob.snapshot(2);
+  EXPECT_EQ(blob.snapshot().version(), 7u);
+  EXPECT_EQ(whole(blob.snapshot()), truth_[7]) << "read in place of the newest";
+}
+
+TEST_P(Repair, CollectorsKeepWhatAnIndexBehindALossShows) {
+  for (const std::uint64_t keep_last : {7, 6, 5, 4, 1}) {
+    SCOPED_TRACE("keeps " + std::to_string(keep_last));
+    const std::string name = "kept-" + std::to_string(keep_last);
+    store_.create(name, {.size_bytes = kRepairBytes});
+    const auto state = [&] { return store::BlobState::open(backend_, name); };
+    std::vector<std::byte> truth(kRepairBytes);
+    for (int version = 1; version <= 8; ++version) {
+      if (version == 7) state()->put_index(5);
+      const std::vector<std::byte> data(6'000, static_cast<std::byte>(version));
+      const WriteRegion region{static_cast<std::uint64_t>(version) * 1'500, data};
+      open(name).write(std::span(&region, 1));
+      std::copy(data.begin(), data.end(), truth.begin() + static_cast<std::ptrdiff_t>(region.offset_bytes));
+    }
+    flip(store::numbered_key(state()->folder() + "/versions", 2));
+    repair();
+    ASSERT_EQ(whole(open(name).snapshot()), truth);
+    for (int run = 0; run < 2; ++run) {
+      store_.gc({.keep_last = keep_last, .lease = std::chrono::seconds(0)});
+      ASSERT_EQ(whole(open(name).snapshot(8)), truth) << "run " << run;
+      ASSERT_EQ(whole(open(name).snapshot()), truth) << "run " << run;
+      expect_sound();
+    }
+  }
+}
+
+/// It has read the write before that was lost, and still holds the map.
+TEST_P(Repair, AProcessThatKnewALostWriteDoesNotBringItBack) {
+  write_versions(5);
+  Blob knowing = open();
+  EXPECT_EQ(whole(knowing.snapshot()), truth_[5]);
+  const std::vector<std::byte> data(100, std::byte{6});
+  const WriteRegion region{90'000, data};
+  for (const std::string& object : backend_->list(folder_ + "/data")) {
+    if (object.find("/data/" + std::string(19, '0') + "2-") != std::string::npos) flip(object);  // of version 3
+  }
+  repair({.apply = true, .drop_damaged_data = true});
+  std::vector<std::byte> expected = truth_without(5, 3);
+  EXPECT_EQ(knowing.write(std::span(&region, 1)), 6u);
+  std::copy(data.begin(), data.end(), expected.begin() + 90'000);
+  EXPECT_EQ(whole(knowing.snapshot()), expected);
+  store_.gc({.keep_last = 100, .lease = std::chrono::seconds(0)});
+  knowing.tag("kept", 6);
+  knowing.compact(5);
+  EXPECT_EQ(whole(open().snapshot(6)), expected);
+  EXPECT_EQ(whole(open().snapshot(5)), truth_without(5, 3));
+  expect_sound();
+}
+
 TEST_P(Repair, FillsAGapSoThatNobodyWritesInThePast) {
   write_versions(5);
   backend_->remove(record(4));
@@ -192,6 +269,36 @@ TEST_P(Repair, TagsIndexesAndCompactedMapsThatCannotBeReadGo) {
   store_.gc({.keep_last = 1, .lease = std::chrono::seconds(0)});
   EXPECT_EQ(whole(open().snapshot(2)), truth_[2]);
   EXPECT_EQ(whole(open().snapshot(4)), truth_[4]);
+  expect_sound();
+}
+
+TEST_P(Repair, ATagOutlivesItsIndex) {
+  write_versions(5);
+  open().tag("kept", 3);
+  flip(store::numbered_key(folder_ + "/index", 3));
+  EXPECT_EQ(code_of([&] { store_.gc({.keep_last = 1, .lease = std::chrono::seconds(0)}); }), ErrorCode::corrupt);
+  EXPECT_EQ(repair().actions.size(), 1u);
+  store_.gc({.keep_last = 1, .lease = std::chrono::seconds(0)});
+  EXPECT_EQ(whole(open().snapshot(3)), truth_[3]);
+  expect_sound();
+}
+
+TEST_P(Repair, AnIndexThatDiffersFromTheRecordsGoes) {
+  write_versions(4);
+  const auto state = store::BlobState::open(backend_, "field");
+  store::VersionMap other = *state->map_at(2);
+  store::Record record = state->record(3);
+  record.parts.clear();
+  other.apply(record);
+  const std::vector<std::byte> sealed = other.encode();
+  const ConstBytes piece(sealed);
+  backend_->put_if_absent(state->index_key(3), std::span(&piece, 1));
+  EXPECT_EQ(store_.check().problems.size(), 1u);
+  const RepairReport report = repair();
+  ASSERT_EQ(report.actions.size(), 1u);
+  EXPECT_EQ(report.actions[0].object, state->index_key(3));
+  EXPECT_EQ(whole(open().snapshot(3)), truth_[3]);
+  EXPECT_EQ(whole(open().snapshot()), truth_[4]);
   expect_sound();
 }
 
