@@ -42,6 +42,38 @@ void drop(const store::BlobState& blob, const store::Part& part) noexcept {
   }
 }
 
+/// What is compressed lies in memory until it is stored.
+constexpr std::uint64_t kCompressedAtOnce = 32 << 20;
+
+/// Stores the data of a write: in one part, or in several if it is compressed.
+std::vector<store::Part> stage_all(store::BlobState& blob, std::span<const WriteRegion> regions) {
+  if (!blob.compresses()) return {blob.stage(regions)};
+  std::vector<store::Part> parts;
+  std::vector<WriteRegion> some;
+  std::uint64_t some_bytes = 0;
+  const auto stage_some = [&] {
+    parts.push_back(blob.stage(some));
+    some.clear();
+    some_bytes = 0;
+  };
+  try {
+    for (const WriteRegion& region : regions) {
+      for (std::uint64_t done = 0; done < region.data.size();) {
+        const std::uint64_t step = std::min(kCompressedAtOnce - some_bytes, region.data.size() - done);
+        some.push_back({region.offset_bytes + done, region.data.subspan(done, step)});
+        some_bytes += step;
+        done += step;
+        if (some_bytes == kCompressedAtOnce) stage_some();
+      }
+    }
+    if (!some.empty() || parts.empty()) stage_some();
+  } catch (...) {
+    for (const store::Part& part : parts) drop(blob, part);
+    throw;
+  }
+  return parts;
+}
+
 }  // namespace
 
 Snapshot::Snapshot(std::shared_ptr<store::BlobState> blob, std::shared_ptr<const store::VersionMap> map,
@@ -66,18 +98,20 @@ std::uint64_t Blob::write(std::span<const WriteRegion> regions) {
   state_->check_regions(regions);
   for (;;) {
     // If the write takes longer than the lease, a gc may give up its data. Then store the data again.
-    if (const auto version = state_->commit(store::RecordKind::write, {state_->stage(regions)})) return *version;
+    if (const auto version = state_->commit(store::RecordKind::write, stage_all(*state_, regions))) return *version;
   }
 }
 
 std::uint64_t Blob::write_if(std::uint64_t parent, std::span<const WriteRegion> regions) {
   state_->check_regions(regions);
   for (;;) {
-    const store::Part part = state_->stage(regions);
+    const std::vector<store::Part> parts = stage_all(*state_, regions);
     try {
-      if (const auto version = state_->commit_if(parent, {part})) return *version;
+      if (const auto version = state_->commit_if(parent, parts)) return *version;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::exists || error.code() == ErrorCode::invalid_argument) drop(*state_, part);
+      if (error.code() == ErrorCode::exists || error.code() == ErrorCode::invalid_argument) {
+        for (const store::Part& part : parts) drop(*state_, part);
+      }
       throw;
     }
   }
@@ -97,7 +131,7 @@ Blob::Appended Blob::append(std::span<const ConstBytes> pieces) {
                                                  ", at most 2^63 are possible");
   }
   for (;;) {
-    const auto version = state_->commit(store::RecordKind::append, {state_->stage(regions)});
+    const auto version = state_->commit(store::RecordKind::append, stage_all(*state_, regions));
     if (version) return {*version, state_->lookup_map_at(*version)->size_bytes() - total_bytes};
   }
 }

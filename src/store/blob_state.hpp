@@ -93,6 +93,7 @@ class BlobState {
   static std::shared_ptr<BlobState> find(const std::shared_ptr<Backend>& backend, std::string_view name);
   /// Later writes of this state compress their data; 0: no more. See StoreOptions::compress_level.
   void compress(int level) { compress_level_ = level; }
+  bool compresses() const { return compress_level_ != 0; }
   /// All names that have an entry, including names of removed blobs.
   static std::set<std::string> names(const Backend& backend);
   /// All folders that an entry names, including folders of removed blobs.

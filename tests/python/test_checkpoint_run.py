@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import subprocess
+import sys
+import textwrap
 import warnings
 
 import numpy as np
@@ -80,6 +83,36 @@ def test_a_compressed_store_is_smaller_and_reads_alike(url, tmp_path):
     blob.write([(0, np.zeros(MIB, np.uint8))])
     assert ps.Store(url).open("b").read_bytes() == bytes(MIB)
     assert sum(path.stat().st_size for path in (tmp_path / "store").rglob("data/*")) < MIB // 100
+
+
+def test_a_compressed_write_of_any_size_takes_little_memory(tmp_path):
+    program = """
+        import sys
+        import numpy as np
+        import penstock as ps
+
+        def memory(key):
+            return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(key))
+
+        store = ps.Store(sys.argv[1], compress_level=1, durable=False)
+        data = np.random.default_rng(0).integers(0, 16, 160_000_000, np.uint8)
+        blob = store.create("a", data.nbytes)
+        blob.write([(0, data[:100])])
+        before = memory("VmRSS")
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # the peak begins anew
+        blob.write([(0, data[:70_000_001]), (70_000_001, data[70_000_001:])])
+        print(memory("VmHWM") - before)
+        assert blob.log()[-1]["regions"] == 6
+        assert (blob.read_array() == data).all()
+        """
+    try:
+        open("/proc/self/clear_refs", "w").close()
+    except OSError:
+        pytest.skip("the peak of the memory cannot be begun anew here")
+    words = [sys.executable, "-c", textwrap.dedent(program), f"file://{tmp_path}/store"]
+    beside = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    assert beside <= 64 << 20, f"{beside} bytes"
 
 
 def test_the_store_sees_the_checkpoints(url):
