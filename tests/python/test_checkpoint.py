@@ -506,13 +506,51 @@ def test_a_save_and_its_drain_take_one_state_of_memory(urls, buffered):
                 checkpoints.save(step, {"a": array}).wait()
             print((memory("VmHWM") - before) - array.nbytes)
         """
-    words = [sys.executable, "-c", textwrap.dedent(program), urls["url"], urls["burst_buffer"] if buffered else ""]
+    beside = measured_bytes(program, urls["url"], urls["burst_buffer"] if buffered else "")
+    assert beside <= 64 << 20, f"{beside} bytes beside one state"
+
+
+def measured_bytes(program: str, *arguments: str) -> int:
+    """What a program prints that measures its memory."""
     try:
         open("/proc/self/clear_refs", "w").close()
     except OSError:
         pytest.skip("the peak of the memory cannot be begun anew here")
-    beside = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    assert beside <= 64 << 20, f"{beside} bytes beside one state"
+    words = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+
+@both_forms
+@pytest.mark.parametrize("other_layout", [False, True])
+def test_a_restore_takes_little_memory_beside_the_state(urls, other_layout):
+    """A tenth of it and 64 MiB."""
+    program = """
+        import sys
+        import numpy as np
+        import penstock as ps
+
+        def memory(key):
+            return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(key))
+
+        url, run, layout = sys.argv[1:]
+        shape = (8_000, 10_000)
+        with ps.Checkpointer(url, run=run or None) as checkpoints:
+            checkpoints.save(0, {"a": np.zeros(100)}).wait()
+            checkpoints.save(1, {"a": np.arange(80_000_000, dtype=np.float32).reshape(shape)}).wait()
+        wanted = {"a": ps.Layout.block_cyclic(shape, (512, 300), (1, 1), storage="column")} if layout else None
+        with ps.Checkpointer(url, run=run or None) as checkpoints:
+            checkpoints.restore(step=0)
+            before = memory("VmRSS")
+            with open("/proc/self/clear_refs", "w") as file:
+                file.write("5")  # the peak begins anew
+            _, tree = checkpoints.restore(wanted)
+            restored = tree["a"].local if layout else tree["a"]
+            print(memory("VmHWM") - before - restored.nbytes)
+        assert restored.flags.f_contiguous == bool(layout)
+        assert restored[7_999, 9_999] == np.float32(79_999_999)
+        """
+    beside = measured_bytes(program, urls["url"], urls.get("run", ""), "other" if other_layout else "")
+    assert beside <= 32_000_000 + (64 << 20), f"{beside} bytes beside one state"
 
 
 def test_random_numbers_go_on_where_they_were(urls):

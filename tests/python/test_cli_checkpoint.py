@@ -140,6 +140,17 @@ def test_a_place_that_does_not_exist_is_an_error_and_is_not_made(slow, tmp_path)
     assert invoke("list", slow).output == "no complete checkpoint\n"
 
 
+@pytest.mark.parametrize(("short", "name"), [("ls", "list"), ("show", "inspect"), ("check", "verify")])
+def test_short_names_are_the_same_commands(saved, slow, short, name):
+    assert told(short, slow) == told(name, slow)
+
+
+def test_rm_removes(saved, slow, fast):
+    before = [row["step"] for row in told("ls", slow)["checkpoints"]]
+    assert invoke("rm", slow, "20", "--burst-buffer", fast).exit_code == 0
+    assert [row["step"] for row in told("ls", slow)["checkpoints"]] == [step for step in before if step != 20]
+
+
 def test_inspect_names_arrays_and_values(saved, slow):
     found = told("inspect", slow)
     assert found["step"] == 11

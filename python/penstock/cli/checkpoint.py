@@ -19,9 +19,20 @@ _RUN = click.option("--run", default="", metavar="NAME", help="URL is a store, w
 _BURST_BUFFER = click.option("--burst-buffer", default="", metavar="URL", help="The fast tier, as this node sees it.")
 
 
-@click.group()
+#: Short name → command.
+_SHORT = {"ls": "list", "show": "inspect", "check": "verify", "rm": "remove"}
+
+
+class _ShortNames(click.Group):
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, _SHORT.get(cmd_name, cmd_name))
+
+
+@click.group(cls=_ShortNames)
 def checkpoint() -> None:
     """Checkpoints of a place: list, inspect, diff, verify, drain, export, import and remove.
+
+    Short names: ls, show (inspect), check (verify), rm (remove).
 
     URL is the slow tier: file:///a/directory, rados://pool/name or s3://bucket/name. If the program saves with run=NAME,
     give --run NAME. Jobs may save and restore meanwhile.
