@@ -2,26 +2,23 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <exception>
-#include <mutex>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
 #include "store/blob_state.hpp"
+#include "store/in_parallel.hpp"
 
 namespace penstock {
 
 namespace {
 
 constexpr std::uint64_t kPieceBytes = 8 << 20;
-constexpr std::uint64_t kMostThreads = 8;
+constexpr std::size_t kMostThreads = 8;
 /// What file systems allocate at once: shorter runs of zeros save no space.
 constexpr std::size_t kHoleBytes = 4096;
 
@@ -106,35 +103,6 @@ class PlainFile {
   bool finished_ = false;
 };
 
-/// Calls action(buffer, extent) for every extent, on several threads. Throws the first exception.
-template <typename Action>
-void for_each_piece(const std::vector<store::Extent>& pieces, const Action& action) {
-  std::atomic<std::size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    try {
-      std::vector<std::byte> buffer(kPieceBytes);
-      for (;;) {
-        const std::size_t piece = next.fetch_add(1);
-        if (piece >= pieces.size()) return;
-        action(Bytes(buffer).first(pieces[piece].size_bytes), pieces[piece]);
-      }
-    } catch (...) {
-      next = pieces.size();
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  const std::uint64_t threads =
-      std::min({std::uint64_t{pieces.size()}, kMostThreads, std::uint64_t{std::thread::hardware_concurrency()}});
-  std::vector<std::thread> helpers;
-  for (std::uint64_t i = 1; i < threads; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  if (failure) std::rethrow_exception(failure);
-}
-
 }  // namespace
 
 void Store::export_file(std::string_view name, std::uint64_t version, const std::string& path) const {
@@ -152,10 +120,15 @@ void Store::export_file(std::string_view name, std::uint64_t version, const std:
   }
   // What is not written reads as zeros and takes no space.
   PlainFile file(path, map->size_bytes());
-  for_each_piece(pieces, [&](Bytes buffer, const store::Extent& piece) {
-    const ReadRegion region{piece.offset_bytes, buffer};
+  const std::size_t threads = std::min(kMostThreads, std::size_t{store::usable_cores()});
+  std::vector<std::vector<std::byte>> buffers(threads);
+  store::in_parallel(pieces.size(), threads, [&](std::size_t i, std::size_t thread) {
+    const store::Extent& piece = pieces[i];
+    buffers[thread].resize(kPieceBytes);
+    const Bytes found = Bytes(buffers[thread]).first(piece.size_bytes);
+    const ReadRegion region{piece.offset_bytes, found};
     blob->read(*map, std::span(&region, 1));
-    for_each_nonzero(buffer, [&](std::size_t at, ConstBytes data) { file.write(piece.offset_bytes + at, data); });
+    for_each_nonzero(found, [&](std::size_t at, ConstBytes data) { file.write(piece.offset_bytes + at, data); });
   });
   file.finish();
 }
