@@ -162,9 +162,11 @@ def test_mpi_runs_are_counted_over_all_ranks(
 
 
 def test_help_has_each_command_with_its_arguments_and_what_it_does() -> None:
+    commands = ROOT / "scripts/commands"
+    (commands / "__pycache__").mkdir(exist_ok=True)  # where Python may keep bytecode
     run = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True, check=True)
     lines = [line for line in run.stdout.splitlines()[1:] if line.startswith("  ")]
-    for file in sorted((ROOT / "scripts/commands").iterdir()):
+    for file in sorted(path for path in commands.iterdir() if path.is_file()):
         head = file.read_text().splitlines()[1].removeprefix("#").strip()
         arguments, what = head.removeprefix(": ").split(" : ", 1) if " : " in head else ("", head.removeprefix(": "))
         command = f"  {file.stem} {arguments}".rstrip()
