@@ -146,16 +146,19 @@ struct ChoiceByCost::Memory {
 ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   const std::string_view by_threshold = collectives::choose_default(team, collective).name;
   const Algorithm* known = collectives::find(collective.kind, by_threshold);
-  const std::optional<double> threshold_seconds = known->seconds(team, collective, machine);
-  if (!threshold_seconds) return {};
-  std::vector<std::pair<double, const Algorithm*>> rows;
   const auto bytes = static_cast<double>(collective.count * collective.item_bytes());
+  const std::optional<double> known_seconds = known->seconds(team, collective, machine);
+  // Without a cost, it takes at least this. Those among all ranks have no bound.
+  if (!known_seconds && !is_candidate(*known)) return {};
+  const double threshold_seconds = known_seconds ? *known_seconds : least_seconds(*known, sizes, bytes, machine);
+  std::vector<std::pair<double, const Algorithm*>> rows;
   for (const Algorithm& row : algorithms())
     if (row.kind == collective.kind && &row != known && is_candidate(row) && collectives::fits(row, team, collective))
       rows.emplace_back(least_seconds(row, sizes, bytes, machine), &row);
   std::ranges::stable_sort(rows, {}, [](const auto& each) { return each.first; });
-  std::vector<Candidate> candidates{{known, *threshold_seconds}};
-  double best = *threshold_seconds * kGain;
+  std::vector<Candidate> candidates;
+  if (known_seconds) candidates.push_back({known, *known_seconds});
+  double best = threshold_seconds * kGain;
   for (const auto& [least, row] : rows) {
     if (least >= best) break;
     // A row that takes longer than the best one so far need not be followed to its end.
@@ -165,7 +168,8 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
     best = std::min(best, *seconds);
   }
   std::ranges::stable_sort(candidates, {}, &Candidate::seconds);
-  const bool gains = candidates[0].seconds < kGain * *threshold_seconds;
+  const bool gains = !candidates.empty() && candidates[0].seconds < kGain * threshold_seconds;
+  if (!gains && !known_seconds) return {};
   const auto best_row = gains ? candidates.begin() : std::ranges::find(candidates, known, &Candidate::algorithm);
   std::string reason = "least cost on this network: " + microseconds(best_row->seconds);
   const auto next =
