@@ -267,6 +267,30 @@ TEST(ChoiceByCost, IsNoWorseThanThresholdsAndCloseToTheBest) {
   EXPECT_GT(gained, 1.5);
 }
 
+// Too many steps to simulate them all. Thresholds take doubling, which sends all data in each round.
+TEST(ChoiceByCost, TakesHalvesBetweenManyNodes) {
+  struct Point {
+    const char* network;
+    std::uint64_t bytes;
+    bool is_known;  ///< what doubling costs
+  };
+  for (const Point& point : {Point{"slingshot", 64 << 10, true}, Point{"tcp-10g", 256 << 10, false}}) {
+    Team team = blocks(128, 2);
+    const Machine machine = machine_with(point.network);
+    const Collective collective = request(CollectiveKind::allreduce, point.bytes);
+    const Algorithm* by_thresholds = choose(team, collective).algorithm;
+    EXPECT_EQ(by_thresholds->name, "leader_doubling");
+    EXPECT_EQ(by_thresholds->seconds(team, collective, machine).has_value(), point.is_known) << point.network;
+    const double slower = simulated(team, collective, machine);
+    team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+    const Algorithm* chosen = choose(team, collective).algorithm;
+    EXPECT_EQ(chosen->name, "leader_rabenseifner") << point.network;
+    const double faster = simulated(team, request(collective.kind, point.bytes, chosen->name), machine);
+    EXPECT_LT(1.5 * faster, slower) << point.network;
+    EXPECT_NEAR(chosen->seconds(team, collective, machine).value_or(0) / faster, 1, 0.1) << point.network;
+  }
+}
+
 TEST(ChoiceByCost, IsTheSameOnAllRanks) {
   Team team = in_turns(5, 3);
   team.by_cost = std::make_shared<const ChoiceByCost>(team, machine_with("rdma-100g"));
