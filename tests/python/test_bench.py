@@ -279,8 +279,11 @@ def test_each_benchmark_runs(name, tmp_path):
     assert report["left_out"] == {f"{peer}/{mpi.name}": reason for peer, reason in missing.items()}
     for row in report["rows"]:
         assert row["setting"]["ranks"] == 2
-        assert set(row["seconds"]) == set(report["peers"])
         assert all(seconds > 0 for seconds in row["seconds"].values())
+        if row["setting"].get("experiment") == "readers":  # of a version, which no peer has
+            assert list(row["seconds"]) == [f"penstock/{mpi.name}"]
+            continue
+        assert set(row["seconds"]) == set(report["peers"])
         assert row["speedup"]
 
 
