@@ -316,7 +316,11 @@ class BlobTier final : public Tier {
     const std::lock_guard lock(mutex_);
     if (!state_) {
       state_ = BlobState::find(backend_, run_);
-      if (state_) state_->compress(compress_level_);
+      if (state_) {
+        state_->compress(compress_level_);
+        // Only a restore reads it.
+        state_->expect_reads(false);
+      }
     }
     return state_;
   }
