@@ -1,5 +1,8 @@
 #include "store/http.hpp"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +20,7 @@ constexpr std::size_t kAbortRead = 0x10000000;  // CURL_READFUNC_ABORT
 constexpr int kCannotSeek = 2;                  // CURL_SEEKFUNC_CANTSEEK
 constexpr int kTimedOut = 28;                   // CURLE_OPERATION_TIMEDOUT
 constexpr int kResponseCode = 0x200002;         // CURLINFO_RESPONSE_CODE
+constexpr int kSocketIsFine = 0;                // CURL_SOCKOPT_OK
 
 /// Gives a stream's bytes in portions that libcurl chooses.
 class Reader {
@@ -51,10 +55,23 @@ class Reader {
 struct Exchange {
   const HttpRequest& request;
   HttpAnswer& answer;
+  const int& socket;
   std::optional<Reader> reader;
   std::exception_ptr failure;
   bool is_success = false;
 };
+
+/// A server that sends the body by itself, and without TCP_NODELAY, such as Ceph's gateway, sends it once the headers
+/// are acknowledged. The system waits up to 40 ms for something to send with that.
+void acknowledge(int socket) {
+  const int on = 1;
+  static_cast<void>(::setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on));
+}
+
+int on_socket(void* argument, int socket, int) {
+  *static_cast<int*>(argument) = socket;
+  return kSocketIsFine;
+}
 
 std::size_t on_read(char* to, std::size_t size, std::size_t count, void* argument) {
   Exchange& exchange = *static_cast<Exchange*>(argument);
@@ -83,7 +100,9 @@ std::size_t on_header(char* text, std::size_t size, std::size_t count, void* arg
   try {
     std::string_view line(text, size * count);
     while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
-    if (line.starts_with("HTTP/")) {
+    if (line.empty()) {
+      acknowledge(exchange.socket);
+    } else if (line.starts_with("HTTP/")) {
       exchange.answer.headers.clear();
       const std::size_t space = line.find(' ');
       exchange.is_success = space != std::string_view::npos && line.substr(space + 1).starts_with('2');
@@ -135,35 +154,36 @@ HttpClient::HttpClient(Identity identity)
 
 HttpClient::~HttpClient() {
   if (process_ != ::getpid()) return;  // the connections are the parent's
-  for (void* const handle : idle_) curl_.easy_cleanup(handle);
+  for (const Connection& connection : idle_) curl_.easy_cleanup(connection.handle);
 }
 
-void* HttpClient::take_handle() {
+HttpClient::Connection HttpClient::take() {
   const std::lock_guard lock(mutex_);
   if (process_ != ::getpid()) {
     idle_.clear();
     process_ = ::getpid();
   }
-  if (idle_.empty()) return curl_.easy_init();
-  void* const handle = idle_.back();
+  if (idle_.empty()) return {curl_.easy_init()};
+  const Connection connection = idle_.back();
   idle_.pop_back();
-  return handle;
+  return connection;
 }
 
-void HttpClient::give_back(void* handle) {
-  curl_.easy_reset(handle);  // keeps its connection
+void HttpClient::give_back(const Connection& connection) {
+  curl_.easy_reset(connection.handle);  // keeps its connection
   const std::lock_guard lock(mutex_);
-  idle_.push_back(handle);
+  idle_.push_back(connection);
 }
 
 HttpAnswer HttpClient::perform(const HttpRequest& request) {
   HttpAnswer answer;
-  void* const handle = take_handle();
+  Connection connection = take();
+  void* const handle = connection.handle;
   if (handle == nullptr) {
     answer.problem = "libcurl is out of memory";
     return answer;
   }
-  Exchange exchange{request, answer, {}, nullptr};
+  Exchange exchange{request, answer, connection.socket, {}, nullptr};
   char problem[256] = "";
   void* headers = nullptr;
   const auto add_header = [&](const std::string& text) { headers = curl_.slist_append(headers, text.c_str()); };
@@ -177,6 +197,8 @@ HttpAnswer HttpClient::perform(const HttpRequest& request) {
   set(CurlCalls::LOW_SPEED_LIMIT, 1L);
   set(CurlCalls::LOW_SPEED_TIME, static_cast<long>(identity_.timeout_s));
   set(CurlCalls::ERRORBUFFER, static_cast<char*>(problem));
+  set(CurlCalls::SOCKOPTFUNCTION, &on_socket);
+  set(CurlCalls::SOCKOPTDATA, static_cast<void*>(&connection.socket));
   set(CurlCalls::HEADERFUNCTION, &on_header);
   set(CurlCalls::HEADERDATA, static_cast<void*>(&exchange));
   set(CurlCalls::WRITEFUNCTION, &on_body);
@@ -220,7 +242,7 @@ HttpAnswer HttpClient::perform(const HttpRequest& request) {
     exchange.failure = std::current_exception();
   }
   curl_.slist_free_all(headers);
-  give_back(handle);
+  give_back(connection);
   if (exchange.failure) std::rethrow_exception(exchange.failure);
   return answer;
 }

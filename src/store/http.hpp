@@ -59,15 +59,20 @@ class HttpClient {
   HttpAnswer perform(const HttpRequest& request);
 
  private:
-  void* take_handle();
-  void give_back(void* handle);
+  struct Connection {
+    void* handle = nullptr;
+    int socket = -1;
+  };
+
+  Connection take();
+  void give_back(const Connection& connection);
 
   const CurlCalls& curl_;
   const Identity identity_;
   const std::string user_;
   const std::string signature_;
   std::mutex mutex_;
-  std::vector<void*> idle_;
+  std::vector<Connection> idle_;
   pid_t process_;
 };
 
