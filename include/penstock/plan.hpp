@@ -57,8 +57,8 @@ enum class StepKind : std::uint8_t {
   wait,           ///< waits for the `signal` of `peer` under `tag`; an acquire fence
   read,           ///< to = the region `from` of the `shared` buffer of `peer` (same node), after a `wait` for `peer`
   unpack,         ///< a `transform` whose `from` lies where that of a `read` does
-  publish_tasks,  ///< this rank's memory is ready for the task group [first_task(), first_task() + task_count()).
-                  ///< Complete when all tasks of the group that touch this rank's memory are; any core may run them
+  publish_tasks,  ///< this rank's memory is ready for the tasks of `task_group`. Complete when all of them that touch
+                  ///< this rank's memory are; any core may run them
   offer_read,     ///< lets `peer` (same node, needs Team::single_copy) read `from` under `tag`; complete when it has
   remote_read,    ///< a `transform` that reads what `peer` offers under `tag` straight from the peer's memory
 };
@@ -87,6 +87,14 @@ struct SharedTask {
   Lane lane = Lane::progress;  ///< application: only threads in start, test and wait run it
 };
 
+/// The tasks that one `publish_tasks` step publishes, in Plan::tasks.
+struct TaskGroup {
+  std::uint32_t first_task = 0;
+  std::uint32_t task_count = 0;
+
+  bool contains(std::size_t task) const { return task - first_task < task_count; }
+};
+
 inline constexpr std::uint32_t kMaxTag = (1u << 16) - 1;
 inline constexpr std::uint64_t kFlaggedBytes = 2048;  ///< see Plan::by_flags
 
@@ -97,17 +105,14 @@ struct Step {
   std::uint32_t tag = 0;  ///< distinguishes messages between the same two ranks within the plan; at most kMaxTag
   std::uint32_t first_dependency = 0;  ///< into Plan::dependencies
   std::uint32_t dependency_count = 0;
-  std::uint32_t first_block = 0;  ///< into Plan::blocks; of a `publish_tasks` see first_task()
+  std::uint32_t first_block = 0;  ///< into Plan::blocks
   std::uint32_t block_count = 0;
+  std::uint32_t task_group = 0;  ///< of a `publish_tasks`: into Plan::task_groups
   std::uint32_t segment = 0;  ///< pipeline segment, for the passes and the trace
   std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 if there is no tree
   StepKind kind = StepKind::copy;
   Lane lane = Lane::progress;
   bool scaled = false;  ///< of steps with blocks: apply op, alpha and beta; otherwise a plain copy
-
-  /// Of a `publish_tasks`: its task group, into Plan::tasks. Takes the place of the blocks, which it does not have.
-  std::uint32_t first_task() const { return first_block; }
-  std::uint32_t task_count() const { return block_count; }
 };
 
 /// This rank's steps. A dependency has a smaller StepId than the step that waits for it. So the order of `steps` is a
@@ -133,6 +138,7 @@ struct Plan {
   std::vector<StepId> dependencies;
   std::vector<Block> blocks;
   std::vector<SharedTask> tasks;         ///< the same on all ranks of a node
+  std::vector<TaskGroup> task_groups;
   std::vector<RankRegion> task_regions;  ///< the same on all ranks of a node
 };
 
@@ -206,10 +212,9 @@ class PlanBuilder {
     return static_cast<std::uint32_t>(plan_.tasks.size() - 1);
   }
   StepId publish_tasks(std::uint32_t first_task, std::uint32_t task_count, std::span<const StepId> after) {
-    Step step{.kind = StepKind::publish_tasks};
-    step.first_block = first_task;
-    step.block_count = task_count;
-    return add(step, after);
+    plan_.task_groups.push_back({first_task, task_count});
+    const auto group = static_cast<std::uint32_t>(plan_.task_groups.size() - 1);
+    return add({.task_group = group, .kind = StepKind::publish_tasks}, after);
   }
 
   StepId send(Region from, int peer, std::uint32_t tag, After after = {}) { return send(from, peer, tag, span(after)); }

@@ -127,7 +127,6 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       if (plan.dependencies.at(step.first_dependency + d) >= i)
         reject_plan(plan, where() + "waits for a step that is not before it");
-    if (step.kind == StepKind::publish_tasks) continue;
     if (std::size_t{step.first_block} + step.block_count > plan.blocks.size())
       reject_plan(plan, where() + "names blocks that the plan does not have");
     if (!plan::touches(step.kind).has_peer) continue;

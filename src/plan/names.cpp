@@ -24,7 +24,7 @@ std::string describe(Region region) {
          std::to_string(region.offset_bytes + region.size_bytes) + ")";
 }
 
-std::string describe(const Step& step) {
+std::string describe(const Plan& plan, const Step& step) {
   std::string kind(name(step.kind));
   const std::string peer = std::to_string(step.peer);
   const std::string tag = " tag " + std::to_string(step.tag);
@@ -47,9 +47,12 @@ std::string describe(const Step& step) {
     case StepKind::remote_read:
       return kind + " " + std::to_string(step.block_count) + " blocks of " + std::to_string(step.from.size_bytes) +
              " bytes of " + peer + tag + " to " + describe(step.to);
-    case StepKind::publish_tasks:
-      return kind + " tasks [" + std::to_string(step.first_task()) + ", " +
-             std::to_string(step.first_task() + step.task_count()) + ")";
+    case StepKind::publish_tasks: {
+      if (step.task_group >= plan.task_groups.size()) return kind;
+      const TaskGroup& group = plan.task_groups[step.task_group];
+      return kind + " tasks [" + std::to_string(group.first_task) + ", " +
+             std::to_string(group.first_task + group.task_count) + ")";
+    }
   }
   return kind;
 }

@@ -15,6 +15,6 @@ std::string_view name(Lane lane) noexcept;
 /// "output[0, 64)".
 std::string describe(Region region);
 /// "send output[0, 64) to 3 tag 1".
-std::string describe(const Step& step);
+std::string describe(const Plan& plan, const Step& step);
 
 }  // namespace penstock::plan

@@ -265,10 +265,10 @@ class PricedRun {
         }
       }
       for (StepId id = 0; id < plan.steps.size(); ++id) {
-        const Step& step = plan.steps[id];
-        if (step.kind != StepKind::publish_tasks) continue;
+        if (plan.steps[id].kind != StepKind::publish_tasks) continue;
+        const TaskGroup& group = plan.task_groups[plan.steps[id].task_group];
         const StepIndex index = first_step_[at] + id;
-        for (std::uint32_t number = step.first_task(); number < step.first_task() + step.task_count(); ++number)
+        for (std::uint32_t number = group.first_task; number < group.first_task + group.task_count; ++number)
           if (touches(plan, plan.tasks[number], plan.rank)) {
             tasks_[first + number].publishers.push_back(index);
             ++tasks_[first + number].waits;

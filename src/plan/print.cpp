@@ -64,8 +64,10 @@ std::string to_json(const Plan& plan, StepId id) {
       blocks += (i ? ", " : "") + to_json(plan.blocks[step.first_block + i]);
     object.raw("blocks", "[" + blocks + "]").raw("scaled", step.scaled ? "true" : "false");
   }
-  if (step.kind == StepKind::publish_tasks)
-    object.number("first_task", step.first_task()).number("task_count", step.task_count());
+  if (step.kind == StepKind::publish_tasks) {
+    const TaskGroup& group = plan.task_groups[step.task_group];
+    object.number("first_task", group.first_task).number("task_count", group.task_count);
+  }
   return object.number("level", step.level)
       .number("segment", step.segment)
       .string("lane", plan::name(step.lane))
@@ -102,7 +104,7 @@ std::string to_text(const Plan& plan) {
     const Step& step = plan.steps[id];
     std::string line = std::to_string(id);
     pad(line, 6);
-    line += plan::describe(step);
+    line += plan::describe(plan, step);
     if (step.dependency_count > 0) {
       pad(line, 58);
       line += " after " + list(plan::dependencies(plan, id), " ");
@@ -151,8 +153,7 @@ std::string shared_tasks_in_dot(const Plan& plan, const std::function<std::strin
         text += "  " + task_node(lowest_rank(plan.tasks[earlier]), earlier) + " -> " + self + ";\n";
     // All ranks of a node publish a task in the same step.
     for (StepId step = 0; step < plan.steps.size(); ++step)
-      if (plan.steps[step].kind == StepKind::publish_tasks &&
-          id - plan.steps[step].first_task() < plan.steps[step].task_count())
+      if (plan::publishes(plan, plan.steps[step], id))
         text += "  " + step_node(plan.rank, step) + " -> " + self + " [style=dotted, constraint=false, color=gray];\n";
   }
   return text;
@@ -169,7 +170,7 @@ std::string to_dot(std::span<const Plan> plans) {
     text.append("  subgraph cluster_").append(rank).append(" {\n    label=\"rank ").append(rank).append("\";\n");
     for (StepId id = 0; id < plan.steps.size(); ++id) {
       const bool application = plan.steps[id].lane == Lane::application;
-      text += "    " + node(plan.rank, id) + " [label=" + json::quoted(plan::describe(plan.steps[id])) +
+      text += "    " + node(plan.rank, id) + " [label=" + json::quoted(plan::describe(plan, plan.steps[id])) +
               (application ? ", style=filled, fillcolor=lightyellow" : "") + "];\n";
       for (const StepId earlier : plan::dependencies(plan, id))
         text += "    " + node(plan.rank, earlier) + " -> " + node(plan.rank, id) + ";\n";

@@ -110,7 +110,7 @@ class Simulation {
     std::string waiting;
     for (const auto& [key, channel] : channels_)
       for (const auto& step : {channel.producer, channel.consumer})
-        if (step) waiting += "; rank " + std::to_string(step->rank) + " in " + describe(step_of(*step));
+        if (step) waiting += "; rank " + std::to_string(step->rank) + " in " + describe(plans_[step->rank], step_of(*step));
     fail("deadlock with " + std::to_string(steps_left_) + " steps left" + waiting);
   }
 
@@ -243,9 +243,9 @@ class Simulation {
 
   void publish_tasks(StepRef ref) {
     const Plan& plan = plans_[ref.rank];
-    const Step& step = step_of(ref);
+    const TaskGroup& group = plan.task_groups[step_of(ref).task_group];
     std::uint32_t touching = 0;
-    for (std::uint32_t id = step.first_task(); id < step.first_task() + step.task_count(); ++id) {
+    for (std::uint32_t id = group.first_task; id < group.first_task + group.task_count; ++id) {
       if (!touches(plan, plan.tasks[id], plan.rank)) continue;
       ++touching;
       TaskState& state = task_state(plan, id);
@@ -277,12 +277,9 @@ class Simulation {
       if (--state.tasks_missing == 0 && state.ranks_missing == 0) ready_.push_back({by, next, Action::run});
     }
     for (const std::size_t rank : ranks)
-      for (StepId step = 0; step < plans_[rank].steps.size(); ++step) {
-        const Step& publisher = plans_[rank].steps[step];
-        if (publisher.kind == StepKind::publish_tasks && id - publisher.first_task() < publisher.task_count() &&
-            --shares_left_.at({rank, step}) == 0)
+      for (StepId step = 0; step < plans_[rank].steps.size(); ++step)
+        if (publishes(plans_[rank], plans_[rank].steps[step], id) && --shares_left_.at({rank, step}) == 0)
           complete({rank, step});
-      }
   }
 
   void deliver(StepRef recv) {

@@ -126,8 +126,7 @@ class Graph {
   // A task runs between the start and the end of the publish_tasks steps of its ranks.
   void offer(std::size_t rank, std::uint32_t number, ActionId task) {
     for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
-      const Step& step = plans_[rank].steps[id];
-      if (step.kind != StepKind::publish_tasks || number - step.first_task() >= step.task_count()) continue;
+      if (!publishes(plans_[rank], plans_[rank].steps[id], number)) continue;
       order(start_of(rank, id), task);
       order(task, end(start_of(rank, id)));
     }

@@ -106,7 +106,7 @@ class Verifier {
  private:
   std::string where(std::size_t rank, StepId step) const {
     return "rank " + std::to_string(rank) + ", step " + std::to_string(step) + " (" +
-           plan::describe(plans_[rank].steps[step]) + ")";
+           plan::describe(plans_[rank], plans_[rank].steps[step]) + ")";
   }
 
   void found(std::string finding) {
@@ -167,8 +167,7 @@ class Verifier {
       found(where(rank, id) +
             ": the source is not a whole number of blocks as long as the target, each of whole elements");
     if (plan::has_blocks(step.kind)) check_blocks(rank, id);
-    if (step.kind == StepKind::publish_tasks &&
-        std::uint64_t{step.first_task()} + step.task_count() > plan.tasks.size())
+    if (step.kind == StepKind::publish_tasks && !plan::has_its_tasks(plan, step))
       found(where(rank, id) + ": its tasks lie outside of the plan's list");
   }
 

@@ -138,7 +138,7 @@ class Run {
   }
   std::string words(StepIndex index) const {
     return "rank " + std::to_string(steps_[index].rank) + ", step " + std::to_string(steps_[index].id) + " (" +
-           plan::describe(step_of(index)) + ")";
+           plan::describe(plans_[static_cast<std::size_t>(steps_[index].rank)], step_of(index)) + ")";
   }
 
   void order_steps() {
@@ -207,10 +207,10 @@ class Run {
         }
       }
       for (StepId id = 0; id < plan.steps.size(); ++id) {
-        const Step& step = plan.steps[id];
-        if (step.kind != StepKind::publish_tasks) continue;
+        if (plan.steps[id].kind != StepKind::publish_tasks) continue;
+        const TaskGroup& group = plan.task_groups[plan.steps[id].task_group];
         const StepIndex index = first_step_[rank] + id;
-        for (std::uint32_t number = step.first_task(); number < step.first_task() + step.task_count(); ++number)
+        for (std::uint32_t number = group.first_task; number < group.first_task + group.task_count; ++number)
           if (plan::touches(plan, plan.tasks[number], static_cast<int>(rank))) {
             tasks_[first + number].publishers.push_back(index);
             ++tasks_[first + number].waits;

@@ -120,7 +120,7 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
         if (!mutate(plans, rank, id)) continue;
         ++times;
         EXPECT_TRUE(notices(subject_, plans))
-            << fault << ": rank " << rank << ", step " << id << ": " << plan::describe(subject_.plans[rank].steps[id]);
+            << fault << ": rank " << rank << ", step " << id << ": " << plan::describe(subject_.plans[rank], subject_.plans[rank].steps[id]);
       }
     return times;
   }
