@@ -1,6 +1,7 @@
 // The order of steps: inside one plan, and across the plans of all ranks.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -35,6 +36,22 @@ constexpr std::optional<StepKind> consumer_of(StepKind kind) {
 /// Whether the step is a consumer: it waits for a producer of the peer.
 constexpr bool consumes(StepKind kind) {
   return kind == StepKind::recv || kind == StepKind::wait || kind == StepKind::remote_read;
+}
+
+/// What the two steps of an exchange have in common.
+struct LinkKey {
+  std::int32_t from, to;  ///< ranks
+  std::uint32_t tag;
+  StepKind consumer;
+
+  friend auto operator<=>(const LinkKey&, const LinkKey&) = default;
+};
+
+/// Of a step of this rank; none if it is no end of an exchange.
+constexpr std::optional<LinkKey> link_key(const Step& step, std::int32_t rank) {
+  if (const std::optional<StepKind> consumer = consumer_of(step.kind)) return LinkKey{rank, step.peer, step.tag, *consumer};
+  if (consumes(step.kind)) return LinkKey{step.peer, rank, step.tag, step.kind};
+  return std::nullopt;
 }
 
 /// The length of the message that a consumer takes.

@@ -85,17 +85,14 @@ class Graph {
                 .node = nodes_[rank],
                 .waits = action.waits};
     }
-    const std::optional<StepKind> consumer_kind = consumer_of(step.kind);
-    const bool gives = consumer_kind.has_value();
-    if (!gives && !consumes(step.kind)) return;
-    const StepKind meets_as = consumer_kind.value_or(step.kind);
-    const std::tuple key{meets_as, gives ? self : step.peer, gives ? step.peer : self, step.tag};
-    const auto [other, is_first] = unmatched_.try_emplace(key, start);
+    const std::optional<LinkKey> key = link_key(step, self);
+    if (!key) return;
+    const auto [other, is_first] = unmatched_.try_emplace(*key, start);
     if (is_first) return;
-    const ActionId producer = gives ? start : other->second;
-    const ActionId consumer = gives ? other->second : start;
+    const ActionId producer = consumes(step.kind) ? other->second : start;
+    const ActionId consumer = consumes(step.kind) ? start : other->second;
     order(producer, end(consumer));
-    if (meets_as != StepKind::wait) order(end(consumer), end(producer));
+    if (key->consumer != StepKind::wait) order(end(consumer), end(producer));
     unmatched_.erase(other);
   }
 
@@ -141,8 +138,8 @@ class Graph {
   std::span<const Plan> plans_;
   std::span<const std::int32_t> nodes_;
   std::vector<Action> actions_;
-  std::vector<ActionId> first_step_;                                                               // by rank
-  std::map<std::tuple<StepKind, std::int32_t, std::int32_t, std::uint32_t>, ActionId> unmatched_;  // starts
+  std::vector<ActionId> first_step_;       // by rank
+  std::map<LinkKey, ActionId> unmatched_;  // starts
 };
 
 // One run of a graph: ready actions start when a core is free, earlier levels first.
