@@ -59,8 +59,8 @@ enum class StepKind : std::uint8_t {
   unpack,         ///< a `transform` whose `from` lies where that of a `read` does
   publish_tasks,  ///< this rank's memory is ready for the tasks of `task_group`. Complete when all of them that touch
                   ///< this rank's memory are; any core may run them
-  offer_read,     ///< lets `peer` (same node, needs Team::single_copy) read `from` under `tag`; complete when it has
-  remote_read,    ///< a `transform` that reads what `peer` offers under `tag` straight from the peer's memory
+  remote_read,    ///< a `transform` of what `peer` (same node, needs Team::single_copy) sends under `tag`. It takes the
+                  ///< place of the `recv`, and reads a long message where it lies
 };
 
 /// A region of a buffer of one rank. If a rank has no input, its output stands for it, and the other way round: see
@@ -181,9 +181,6 @@ class PlanBuilder {
   }
   StepId unpack(Region from, int peer, Region to, std::span<const Block> blocks, std::span<const StepId> after) {
     return add_blocks({.from = from, .to = to, .peer = peer, .kind = StepKind::unpack, .scaled = true}, blocks, after);
-  }
-  StepId offer_read(Region from, int peer, std::uint32_t tag, std::span<const StepId> after) {
-    return add({.from = from, .peer = peer, .tag = tag, .kind = StepKind::offer_read}, after);
   }
   StepId remote_read(std::uint64_t size_bytes, int peer, std::uint32_t tag, Region to, std::span<const Block> blocks,
                      std::span<const StepId> after) {
@@ -319,7 +316,7 @@ struct ElementBytes {
 };
 
 /// Checks the plans of all ranks against each other; plans[r] is the plan of rank r. It checks that
-/// - each send has one recv of the same size, each signal one wait, each offer_read one remote_read
+/// - each send has one recv or remote_read of the same size, each signal one wait
 /// - tags are unique per pair of ranks, and at most kMaxTag
 /// - dependencies point backwards; regions and blocks lie inside their buffers; the input is never written
 /// - two steps that touch the same memory, one of them writing, have an order. The same holds for a `read` or `unpack`

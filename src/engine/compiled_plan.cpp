@@ -13,8 +13,8 @@
 namespace penstock::engine {
 namespace {
 
-std::uint64_t key_of(StepKind consumer, int peer, std::uint32_t tag) {
-  return (static_cast<std::uint64_t>(peer) << 32) | (static_cast<std::uint64_t>(consumer) << 24) | tag;
+std::uint64_t key_of(bool is_signal, int peer, std::uint32_t tag) {
+  return (static_cast<std::uint64_t>(peer) << 32) | (is_signal ? 1u << 24 : 0u) | tag;
 }
 
 std::uint64_t scatter(std::uint64_t key) { return (key * 0x9E3779B97F4A7C15u) >> 20; }
@@ -132,8 +132,7 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
     if (!plan::touches(step.kind).has_peer) continue;
     if (step.peer < 0 || step.peer >= plan.size) reject_plan(plan, where() + "has a peer that does not exist");
     if (step.tag > kMaxTag) reject_plan(plan, where() + "has a tag above " + std::to_string(kMaxTag));
-    const bool is_remote_read = step.kind == StepKind::offer_read || step.kind == StepKind::remote_read;
-    if (is_remote_read && (!team.single_copy || step.peer == team.rank))
+    if (step.kind == StepKind::remote_read && (!team.single_copy || step.peer == team.rank))
       reject_plan(plan, where() + "needs the memory of rank " + std::to_string(step.peer) +
                             ", and the ranks cannot read each other's; plan with the engine's team");
     if (step.kind != StepKind::send && step.kind != StepKind::recv &&
@@ -152,7 +151,7 @@ void CompiledPlan::index_receivers(const Plan& plan) {
   for (std::size_t i = plan.steps.size(); i-- > 0;) {
     const Step& step = plan.steps[i];
     if (!plan::consumes(step.kind)) continue;
-    const std::uint64_t key = key_of(step.kind, step.peer, step.tag);
+    const std::uint64_t key = key_of(step.kind == StepKind::wait, step.peer, step.tag);
     std::size_t at = scatter(key) & mask;
     while (receivers_[at].step != kNone && receivers_[at].key != key) at = (at + 1) & mask;
     if (receivers_[at].step != kNone) {
@@ -163,9 +162,9 @@ void CompiledPlan::index_receivers(const Plan& plan) {
   }
 }
 
-StepId CompiledPlan::receiver(StepKind consumer, int peer, std::uint32_t tag) const {
+StepId CompiledPlan::receiver(bool is_signal, int peer, std::uint32_t tag) const {
   if (receivers_.empty()) return kNone;
-  const std::uint64_t key = key_of(consumer, peer, tag);
+  const std::uint64_t key = key_of(is_signal, peer, tag);
   const std::size_t mask = receivers_.size() - 1;
   for (std::size_t at = scatter(key) & mask; receivers_[at].step != kNone; at = (at + 1) & mask)
     if (receivers_[at].key == key) return receivers_[at].step;

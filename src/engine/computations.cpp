@@ -24,6 +24,7 @@ const char* name_of(StepKind kind) {
     case StepKind::transform: return "transform";
     case StepKind::read: return "read";
     case StepKind::unpack: return "unpack";
+    case StepKind::remote_read: return "remote_read";
     default: return "copy";
   }
 }
@@ -67,6 +68,7 @@ void Computations::compute(const Operation& operation, StepId step, ConstBytes f
     case StepKind::reduce: return kernels::reduce(arithmetic, from, to);
     case StepKind::reduce_sorted: return kernels::reduce_sorted(arithmetic, kernels::parts_of(from, to.size()), to);
     case StepKind::transform:
+    case StepKind::remote_read:
     case StepKind::unpack: {
       const bool non_temporal = what.kind == StepKind::transform && streams(operation, what, to);
       return kernels::transform(arithmetic, plan::element_types(arithmetic, what),

@@ -9,14 +9,6 @@
 namespace penstock::engine {
 namespace {
 
-StepKind consumer_of(MessageKind kind) {
-  switch (kind) {
-    case MessageKind::signal: return StepKind::wait;
-    case MessageKind::offer_read: return StepKind::remote_read;
-    default: return StepKind::recv;
-  }
-}
-
 std::uint64_t bytes_of(const Header& header) { return header.kind == MessageKind::signal ? 0 : header.message.bytes; }
 
 }  // namespace
@@ -64,7 +56,7 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
     promise(operation, source);
   } else {
     const CompiledPlan& compiled = *operation.call.compiled;
-    step = compiled.receiver(consumer_of(header.kind), source, header.tag);
+    step = compiled.receiver(header.kind == MessageKind::signal, source, header.tag);
     while (step != CompiledPlan::kNone && (state.flags[step] & matched)) step = compiled.next_receiver(step);
     if (step == CompiledPlan::kNone)
       core_.fail_mismatch(operation, source,
@@ -88,7 +80,7 @@ void Inbox::promise(const Operation& operation, int peer) {
   Header answer = core_.header_for(operation, MessageKind::promised);
   answer.count = {.messages =
                       static_cast<std::uint64_t>(std::ranges::count_if(operation.plan().steps, [&](const Step& step) {
-                        return plan::consumer_of(step.kind).has_value() && step.peer == peer;
+                        return plan::produces(step.kind) && step.peer == peer;
                       }))};
   core_.send(peer, answer, {}, nullptr);
 }

@@ -12,8 +12,7 @@ enum class MessageKind : std::uint8_t {
   rts,         ///< request to send: a long message is ready; answered by fin or cts [message]
   cts,         ///< clear to send: stream the message as `data` [transfer]
   data,        ///< a piece of a long message [transfer]
-  fin,         ///< the receiver has read the long message, or the offered memory [transfer]
-  offer_read,  ///< an offer_read step: memory of the sender may be read; answered by fin [message]
+  fin,         ///< the receiver has read the long message [transfer]
   signal,      ///< a signal step [shared]
   notice,      ///< the operation failed at the source; the payload is a Notice and the text
   probe,       ///< carries the signature, so that a mismatch is found while ranks wait for each other

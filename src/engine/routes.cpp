@@ -39,7 +39,6 @@ void Routes::issue(Operation& operation, StepId step) {
   const bool by_flags = operation.plan().by_flags;
   switch (what.kind) {
     case StepKind::send:
-    case StepKind::offer_read:
     case StepKind::signal:
       if (by_flags) return the<FlagExchange>().post(operation, step);
       return send_step(operation, step);
@@ -108,7 +107,10 @@ void Routes::deliver(Operation& operation, StepId step, const Header& header, Co
                              std::to_string(expected_bytes) + " bytes");
   if (header.kind == MessageKind::eager) {
     const trace::Span span("recv", "progress", payload.size());
-    kernels::copy_bytes(operation.target(what.to).data(), payload.data(), payload.size());
+    if (what.kind == StepKind::remote_read)
+      the<Computations>().compute(operation, step, payload);
+    else
+      kernels::copy_bytes(operation.target(what.to).data(), payload.data(), payload.size());
     return complete(operation, step);
   }
   return node.single_copy ? the<PeerReads>().post(operation, step, header)

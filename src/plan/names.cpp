@@ -5,9 +5,9 @@
 namespace penstock::plan {
 
 std::string_view name(StepKind kind) noexcept {
-  constexpr std::array<std::string_view, 13> kNames{
-      "send", "recv", "copy",   "reduce",        "reduce_sorted", "transform",  "signal",
-      "wait", "read", "unpack", "publish_tasks", "offer_read",    "remote_read"};
+  constexpr std::array<std::string_view, 12> kNames{"send",          "recv",      "copy",   "reduce",
+                                                    "reduce_sorted", "transform", "signal", "wait",
+                                                    "read",          "unpack",    "publish_tasks", "remote_read"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -29,8 +29,7 @@ std::string describe(const Plan& plan, const Step& step) {
   const std::string peer = std::to_string(step.peer);
   const std::string tag = " tag " + std::to_string(step.tag);
   switch (step.kind) {
-    case StepKind::send:
-    case StepKind::offer_read: return kind + " " + describe(step.from) + " to " + peer + tag;
+    case StepKind::send: return kind + " " + describe(step.from) + " to " + peer + tag;
     case StepKind::recv: return kind + " " + describe(step.to) + " from " + peer + tag;
     case StepKind::copy:
     case StepKind::reduce_sorted:

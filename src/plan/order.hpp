@@ -22,35 +22,25 @@ constexpr bool has_blocks(StepKind kind) {
   return kind == StepKind::transform || kind == StepKind::unpack || kind == StepKind::remote_read;
 }
 
-/// Steps of two ranks that match under a tag. For a producer (send, signal, offer_read): the kind of its consumer at
-/// the peer. For other kinds: none.
-constexpr std::optional<StepKind> consumer_of(StepKind kind) {
-  switch (kind) {
-    case StepKind::send: return StepKind::recv;
-    case StepKind::signal: return StepKind::wait;
-    case StepKind::offer_read: return StepKind::remote_read;
-    default: return std::nullopt;
-  }
-}
-
-/// Whether the step is a consumer: it waits for a producer of the peer.
+/// Two steps of two ranks match under a tag. The producer's message or signal is what the consumer waits for.
+constexpr bool produces(StepKind kind) { return kind == StepKind::send || kind == StepKind::signal; }
 constexpr bool consumes(StepKind kind) {
   return kind == StepKind::recv || kind == StepKind::wait || kind == StepKind::remote_read;
 }
 
-/// What the two steps of an exchange have in common.
+/// What two steps that match have in common.
 struct LinkKey {
   std::int32_t from, to;  ///< ranks
   std::uint32_t tag;
-  StepKind consumer;
+  bool is_signal;
 
   friend auto operator<=>(const LinkKey&, const LinkKey&) = default;
 };
 
-/// Of a step of this rank; none if it is no end of an exchange.
+/// Of a step of this rank; none if it is neither a producer nor a consumer.
 constexpr std::optional<LinkKey> link_key(const Step& step, std::int32_t rank) {
-  if (const std::optional<StepKind> consumer = consumer_of(step.kind)) return LinkKey{rank, step.peer, step.tag, *consumer};
-  if (consumes(step.kind)) return LinkKey{step.peer, rank, step.tag, step.kind};
+  if (produces(step.kind)) return LinkKey{rank, step.peer, step.tag, step.kind == StepKind::signal};
+  if (consumes(step.kind)) return LinkKey{step.peer, rank, step.tag, step.kind == StepKind::wait};
   return std::nullopt;
 }
 
@@ -58,9 +48,6 @@ constexpr std::optional<LinkKey> link_key(const Step& step, std::int32_t rank) {
 constexpr std::uint64_t consumed_bytes(const Step& step) {
   return has_blocks(step.kind) ? step.from.size_bytes : step.to.size_bytes;
 }
-
-/// Whether a producer may wait for its consumer to start.
-constexpr bool waits_for_consumer(StepKind kind) { return kind == StepKind::send || kind == StepKind::offer_read; }
 
 /// The memory that a kind of step accesses.
 struct Touches {
@@ -72,8 +59,7 @@ struct Touches {
 
 constexpr Touches touches(StepKind kind) {
   switch (kind) {
-    case StepKind::send:
-    case StepKind::offer_read: return {true, true, false, false};
+    case StepKind::send: return {true, true, false, false};
     case StepKind::recv:
     case StepKind::remote_read: return {true, false, false, true};
     case StepKind::copy:

@@ -69,7 +69,7 @@ class PricedRun {
     for (const auto& [key, left] : waiting) {
       const auto& [node, link, produces] = key;
       for (const StepIndex receive : left) {
-        if (produces || link.consumer != StepKind::recv) return false;
+        if (produces || link.is_signal) return false;
         StepIndex alike = kNone;
         for (StepIndex index = 0; index < steps_.size() && alike == kNone; ++index) {
           const Step& step = step_of(index);
@@ -239,7 +239,8 @@ class PricedRun {
     state.started = now_;
     switch (step.kind) {
       case StepKind::send: return team_.same_node(graph_.rank(index), step.peer) ? send_inside(index) : send_between(index);
-      case StepKind::recv: return receive(index);
+      case StepKind::recv:
+      case StepKind::remote_read: return receive(index);
       case StepKind::copy: return work(index, prices_.copy(step.to.size_bytes));
       case StepKind::reduce: return work(index, prices_.combine(step.to.size_bytes));
       case StepKind::reduce_sorted:
@@ -254,13 +255,6 @@ class PricedRun {
       case StepKind::wait:
         if (partner_of(index).ready) see(index);
         return;
-      case StepKind::offer_read:
-        state.ready = now_;
-        if (partner_of(index).started) take_offer(graph_.partner(index));
-        return;
-      case StepKind::remote_read:
-        if (partner_of(index).ready) take_offer(index);
-        return;
       case StepKind::publish_tasks:
         if (state.tasks_left == 0) return at(now_, What::end, index);
         for (const std::size_t task : graph_.tasks_of(index)) release_task(task);
@@ -274,12 +268,6 @@ class PricedRun {
   void work(StepIndex index, Time work) { at(on_core(graph_.rank(index), now_, work), What::end, index); }
 
   void see(StepIndex wait) { at(on_core(graph_.rank(wait), now_, prices_.flag()), What::end, wait); }
-
-  void take_offer(StepIndex reader) {
-    const Time end = on_core(graph_.rank(reader), now_, prices_.remote_read(step_of(reader).from.size_bytes));
-    at(end, What::end, reader);
-    at(end, What::end, graph_.partner(reader));
-  }
 
   void send_between(StepIndex index) {
     State& state = steps_[index];
@@ -327,17 +315,16 @@ class PricedRun {
   }
 
   void receive_inside(StepIndex index) {
-    const State& state = steps_[index];
-    const Step& step = step_of(index);
-    if (prices_.is_read(step.to.size_bytes, team_.single_copy)) {
-      const Time end = on_core(graph_.rank(index), now_, prices_.flag() + prices_.remote_read(step.to.size_bytes));
+    const std::uint64_t bytes = consumed_bytes(step_of(index));
+    const std::int32_t rank = graph_.rank(index);
+    if (prices_.is_read(bytes, team_.single_copy)) {
+      const Time end = on_core(rank, now_, prices_.flag() + prices_.remote_read(bytes));
       at(end, What::end, index);
       at(end, What::end, graph_.partner(index));
       return;
     }
     // A core that waits for a message that is still being copied in does nothing else.
-    at(on_core(graph_.rank(index), now_, prices_.flag() + prices_.copy(step.to.size_bytes, is_far(graph_.rank(index), step.peer))),
-       What::end, index);
+    at(on_core(rank, now_, prices_.flag() + prices_.copy(bytes, is_far(rank, step_of(index).peer))), What::end, index);
   }
 
   void release_task(std::size_t index) {

@@ -180,13 +180,13 @@ std::string to_dot(std::span<const Plan> plans) {
   for (const Plan& producer : plans)
     for (StepId id = 0; id < producer.steps.size(); ++id) {
       const Step& step = producer.steps[id];
-      const std::optional<StepKind> taking = plan::consumer_of(step.kind);
-      if (!taking) continue;
+      if (!plan::produces(step.kind)) continue;
       for (const Plan& consumer : plans) {
         if (consumer.rank != step.peer) continue;
         for (StepId other = 0; other < consumer.steps.size(); ++other) {
           const Step& candidate = consumer.steps[other];
-          if (candidate.kind == taking && candidate.peer == producer.rank && candidate.tag == step.tag)
+          if (plan::consumes(candidate.kind) &&
+              plan::link_key(candidate, consumer.rank) == plan::link_key(step, producer.rank))
             text += "  " + node(producer.rank, id) + " -> " + node(consumer.rank, other) +
                     " [style=dashed, constraint=false, color=blue];\n";
         }

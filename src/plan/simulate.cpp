@@ -30,9 +30,9 @@ struct StepRef {
   StepId step;
 };
 
-// A message, a signal or a remote read between two ranks.
+// A message or a signal between two ranks.
 struct Channel {
-  std::optional<StepRef> producer;  // a send or offer_read that waits for its receiver
+  std::optional<StepRef> producer;  // a send that waits for its receiver
   std::optional<StepRef> consumer;
   std::optional<std::vector<std::byte>> buffered;  // the content of a send that did not wait
 };
@@ -147,10 +147,11 @@ class Simulation {
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   }
 
-  /// Equal for both kinds of steps that match.
-  Channel& channel(StepKind kind, std::size_t source, std::size_t destination, std::uint32_t tag) {
-    const auto met = static_cast<std::uint64_t>(consumer_of(kind).value_or(kind));
-    return channels_[((static_cast<std::uint64_t>(source) << 23 | destination) << 17 | tag) << 4 | met];
+  /// Equal for both steps that match.
+  Channel& channel(StepRef ref) {
+    const LinkKey key = *link_key(step_of(ref), static_cast<std::int32_t>(ref.rank));
+    return channels_[(static_cast<std::uint64_t>(key.from) << 23 | static_cast<std::uint64_t>(key.to)) << 18 |
+                     key.tag << 1 | (key.is_signal ? 1u : 0u)];
   }
 
   void move_blocks(StepRef ref, ConstBytes from) {
@@ -163,10 +164,9 @@ class Simulation {
     const Step& step = step_of(ref);
     const auto peer = static_cast<std::size_t>(step.peer);
     switch (step.kind) {
-      case StepKind::send:
-      case StepKind::offer_read: {
-        Channel& to = channel(step.kind, ref.rank, peer, step.tag);
-        if (step.kind == StepKind::send && random_() % 2 == 0) {
+      case StepKind::send: {
+        Channel& to = channel(ref);
+        if (random_() % 2 == 0) {
           const Bytes from = bytes(ref.rank, step.from);
           to.buffered.emplace(from.begin(), from.end());
           complete(ref);
@@ -180,7 +180,7 @@ class Simulation {
         for (std::byte& byte : target(ref)) byte = kGarbage;
         [[fallthrough]];
       case StepKind::remote_read: {
-        Channel& from = channel(step.kind, peer, ref.rank, step.tag);
+        Channel& from = channel(ref);
         from.consumer = ref;
         if (from.producer || from.buffered) ready_.push_back({ref.rank, ref.step, Action::deliver});
         return;
@@ -199,7 +199,7 @@ class Simulation {
         return complete(ref);
       }
       case StepKind::signal: {
-        Channel& to = channel(step.kind, ref.rank, peer, step.tag);
+        Channel& to = channel(ref);
         if (to.consumer)
           complete(*std::exchange(to.consumer, std::nullopt));
         else
@@ -207,7 +207,7 @@ class Simulation {
         return complete(ref);
       }
       case StepKind::wait: {
-        Channel& from = channel(step.kind, peer, ref.rank, step.tag);
+        Channel& from = channel(ref);
         if (!from.buffered) {
           from.consumer = ref;
           return;
@@ -284,19 +284,16 @@ class Simulation {
 
   void deliver(StepRef recv) {
     const Step& step = step_of(recv);
-    Channel& from = channel(step.kind, static_cast<std::size_t>(step.peer), recv.rank, step.tag);
-    if (step.kind == StepKind::remote_read) {
-      const Region offered = step_of(*from.producer).from;
-      if (offered.size_bytes != step.from.size_bytes) fail("a remote read is not as long as its receiver expects");
-      move_blocks(recv, bytes(from.producer->rank, offered));
-      complete(*std::exchange(from.producer, std::nullopt));
-    } else if (from.buffered) {
-      move(*from.buffered, target(recv));
-      from.buffered.reset();
-    } else {
-      move(bytes(from.producer->rank, step_of(*from.producer).from), target(recv));
-      complete(*std::exchange(from.producer, std::nullopt));
-    }
+    Channel& from = channel(recv);
+    const ConstBytes message = from.buffered ? ConstBytes(*from.buffered)
+                                             : bytes(from.producer->rank, step_of(*from.producer).from);
+    if (message.size() != consumed_bytes(step)) fail("a message is not as long as its receiver expects");
+    if (has_blocks(step.kind))
+      move_blocks(recv, message);
+    else
+      move(message, target(recv));
+    from.buffered.reset();
+    if (from.producer) complete(*std::exchange(from.producer, std::nullopt));
     from.consumer.reset();
     complete(recv);
   }

@@ -92,7 +92,7 @@ class Graph {
     const ActionId producer = consumes(step.kind) ? other->second : start;
     const ActionId consumer = consumes(step.kind) ? start : other->second;
     order(producer, end(consumer));
-    if (key->consumer != StepKind::wait) order(end(consumer), end(producer));
+    if (!key->is_signal) order(end(consumer), end(producer));
     unmatched_.erase(other);
   }
 

@@ -93,9 +93,7 @@ class Verifier {
     for (std::string& finding : plan::verify_tasks(plans_, node_of_rank_, element_bytes_.output))
       found(std::move(finding));
     if (!findings_.empty()) return findings_;
-    match(StepKind::send, "message");
-    match(StepKind::signal, "signal");
-    match(StepKind::offer_read, "remote read");
+    match();
     if (!findings_.empty()) return findings_;
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) check_memory(rank);
     check_deadlock();
@@ -195,41 +193,40 @@ class Verifier {
         found(where(rank, id) + ": a block reaches beyond the " + (of_target ? "target" : "source"));
   }
 
-  using Key = std::array<int, 3>;  // source, destination, tag
+  using Ends = std::map<plan::LinkKey, StepId>;
 
-  std::map<Key, StepId> collect(StepKind kind, bool from_peer) {
-    std::map<Key, StepId> steps;
+  Ends collect(bool consumers) {
+    Ends ends;
     for (std::size_t rank = 0; rank < plans_.size(); ++rank)
       for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
         const Step& step = plans_[rank].steps[id];
-        if (step.kind != kind) continue;
-        const int self = static_cast<int>(rank);
-        const Key key{from_peer ? step.peer : self, from_peer ? self : step.peer, static_cast<int>(step.tag)};
-        if (!steps.emplace(key, id).second) found(where(rank, id) + ": the tag is used twice between the two ranks");
+        const auto key = plan::link_key(step, static_cast<std::int32_t>(rank));
+        if (key && plan::consumes(step.kind) == consumers && !ends.emplace(*key, id).second)
+          found(where(rank, id) + ": the tag is used twice between the two ranks");
       }
-    return steps;
+    return ends;
   }
 
-  void match(StepKind giving, const std::string& what) {
-    const auto given = collect(giving, false);
-    const auto taken = collect(*plan::consumer_of(giving), true);
+  void match() {
+    const Ends given = collect(false);
+    const Ends taken = collect(true);
+    const auto what = [](const plan::LinkKey& key) { return key.is_signal ? "signal" : "message"; };
     for (const auto& [key, id] : given) {
-      const auto rank = static_cast<std::size_t>(key[0]);
+      const auto rank = static_cast<std::size_t>(key.from);
       const auto other = taken.find(key);
       if (other == taken.end()) {
-        found(where(rank, id) + ": no step of the peer takes this " + what);
+        found(where(rank, id) + ": no step of the peer takes this " + what(key));
         continue;
       }
-      const Step& consumer = plans_[static_cast<std::size_t>(key[1])].steps[other->second];
-      const Step& producer = plans_[rank].steps[id];
-      const std::uint64_t consumed_bytes = plan::consumed_bytes(consumer);
-      if (producer.from.size_bytes != consumed_bytes)
+      const std::uint64_t consumed_bytes =
+          plan::consumed_bytes(plans_[static_cast<std::size_t>(key.to)].steps[other->second]);
+      if (plans_[rank].steps[id].from.size_bytes != consumed_bytes)
         found(where(rank, id) + ": the receiver expects " + std::to_string(consumed_bytes) + " bytes");
-      links_.push_back({rank, id, static_cast<std::size_t>(key[1]), other->second});
+      links_.push_back({rank, id, static_cast<std::size_t>(key.to), other->second});
     }
     for (const auto& [key, id] : taken)
       if (!given.contains(key))
-        found(where(static_cast<std::size_t>(key[1]), id) + ": no step of the peer sends this " + what);
+        found(where(static_cast<std::size_t>(key.to), id) + ": no step of the peer sends this " + what(key));
   }
 
   std::vector<Access> accesses(std::size_t rank) const {
@@ -290,7 +287,7 @@ class Verifier {
     plan::Events events(plans_);
     for (const plan::Link& link : links_) {
       events.add(events.start(link.producer, link.producer_step), events.end(link.consumer, link.consumer_step));
-      if (plan::waits_for_consumer(plans_[link.producer].steps[link.producer_step].kind))
+      if (plans_[link.producer].steps[link.producer_step].kind == StepKind::send)
         events.add(events.start(link.consumer, link.consumer_step), events.end(link.producer, link.producer_step));
     }
     plan::add_task_edges(plans_, events);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "penstock/error.hpp"
+#include "plan/order.hpp"
 #include "plan/prices.hpp"
 #include "plan/step_graph.hpp"
 #include "plan/tasks.hpp"
@@ -219,7 +220,8 @@ class Run {
       case StepKind::send:
         if (team_.same_node(graph_.rank(index), step.peer)) return send_inside(index);
         return give_rank(index, prices_.overhead(), Then::hand_over);
-      case StepKind::recv: return receive(index);
+      case StepKind::recv:
+      case StepKind::remote_read: return receive(index);
       case StepKind::copy: return give_rank(index, prices_.copy(step.to.size_bytes), Then::end);
       case StepKind::reduce: return give_rank(index, prices_.combine(step.to.size_bytes), Then::end);
       case StepKind::reduce_sorted:
@@ -235,13 +237,6 @@ class Run {
       case StepKind::wait:
         if (partner_of(index).ready) see(index);
         return;
-      case StepKind::offer_read:
-        state.ready = true;
-        if (partner_of(index).started) take_offer(graph_.partner(index));
-        return;
-      case StepKind::remote_read:
-        if (partner_of(index).ready) take_offer(index);
-        return;
       case StepKind::publish_tasks:
         if (state.tasks_left == 0) return end(index);
         for (const std::size_t task : graph_.tasks_of(index)) release_task(task);
@@ -253,9 +248,6 @@ class Run {
   static std::uint64_t moved_bytes(const Step& step) { return std::min(step.from.size_bytes, step.to.size_bytes); }
 
   void see(StepIndex wait) { give_rank(wait, prices_.flag(), Then::end); }
-  void take_offer(StepIndex reader) {
-    give_rank(reader, prices_.remote_read(step_of(reader).from.size_bytes), Then::end_both);
-  }
 
   void send_inside(StepIndex index) {
     const std::uint64_t bytes = step_of(index).from.size_bytes;
@@ -270,7 +262,7 @@ class Run {
   }
 
   void receive_inside(StepIndex index) {
-    const std::uint64_t bytes = step_of(index).to.size_bytes;
+    const std::uint64_t bytes = plan::consumed_bytes(step_of(index));
     if (prices_.is_read(bytes, team_.single_copy))
       return give_rank(index, prices_.flag() + prices_.remote_read(bytes), Then::end_both);
     give_rank(index, prices_.flag() + prices_.copy(bytes), Then::end);

@@ -48,7 +48,7 @@ bool reference_notices(const Subject& subject, const std::vector<Plan>& plans) {
   return false;
 }
 
-bool is_between_ranks(StepKind kind) { return plan::consumer_of(kind) || plan::consumes(kind); }
+bool is_between_ranks(StepKind kind) { return plan::produces(kind) || plan::consumes(kind); }
 
 // Removes the step. Its dependents inherit its dependencies.
 Plan without(const Plan& plan, StepId gone) {

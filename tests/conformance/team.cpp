@@ -79,12 +79,12 @@ bool synchronizes(std::span<const Plan> plans) {
   for (std::size_t producer = 0; producer < plans.size(); ++producer)
     for (StepId id = 0; id < plans[producer].steps.size(); ++id) {
       const Step& step = plans[producer].steps[id];
-      const std::optional<StepKind> taking = plan::consumer_of(step.kind);
-      if (!taking) continue;
+      if (!plan::produces(step.kind)) continue;
       const Plan& consumer = plans[static_cast<std::size_t>(step.peer)];
       for (StepId other = 0; other < consumer.steps.size(); ++other) {
         const Step& candidate = consumer.steps[other];
-        if (candidate.kind == taking && candidate.peer == static_cast<int>(producer) && candidate.tag == step.tag)
+        if (plan::consumes(candidate.kind) &&
+            plan::link_key(candidate, consumer.rank) == plan::link_key(step, static_cast<std::int32_t>(producer)))
           events.add(events.start(producer, id), events.end(static_cast<std::size_t>(step.peer), other));
       }
     }

@@ -215,20 +215,18 @@ std::size_t count(const Plan& plan, StepKind kind) {
 // So an operation with invalid arguments on some rank writes nothing.
 void expect_that_no_rank_writes_before_all_have_started(std::span<const Plan> plans) {
   plan::Events events(plans);
-  using Key =
-      std::tuple<StepKind, std::size_t, std::size_t, std::uint32_t>;  // consumer's kind, producer, consumer, tag
-  std::map<Key, plan::Events::Event> given;
+  std::map<plan::LinkKey, plan::Events::Event> given;
   const auto for_each_step = [&](const auto& action) {
     for (std::size_t rank = 0; rank < plans.size(); ++rank)
       for (StepId id = 0; id < plans[rank].steps.size(); ++id) action(rank, id, plans[rank].steps[id]);
   };
   for_each_step([&](std::size_t rank, StepId id, const Step& step) {
-    if (const auto consumer = plan::consumer_of(step.kind))
-      given[{*consumer, rank, static_cast<std::size_t>(step.peer), step.tag}] = events.start(rank, id);
+    if (plan::produces(step.kind))
+      given[*plan::link_key(step, static_cast<std::int32_t>(rank))] = events.start(rank, id);
   });
   for_each_step([&](std::size_t rank, StepId id, const Step& step) {
     if (plan::consumes(step.kind))
-      events.add(given.at({step.kind, static_cast<std::size_t>(step.peer), rank, step.tag}), events.end(rank, id));
+      events.add(given.at(*plan::link_key(step, static_cast<std::int32_t>(rank))), events.end(rank, id));
   });
   for (std::size_t rank = 0; rank < plans.size(); ++rank) {
     std::vector<bool> after;

@@ -344,7 +344,7 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
   // All runs are 12 rows of 16 elements.
   Case c{Layout::block_cyclic({96, 16}, {12, 16}, {2, 1}), Layout::even({96, 16}, 2), {.segment_bytes = 1024}, 2};
   const auto kinds = [](const Plan& plan) {
-    return std::array{count(plan, StepKind::offer_read), count(plan, StepKind::remote_read),
+    return std::array{count(plan, StepKind::send), count(plan, StepKind::remote_read),
                       count(plan, StepKind::unpack)};
   };
   const auto expect_remote_reads = [&](bool packed) {
@@ -354,7 +354,7 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
       EXPECT_EQ(plan.shared_bytes, 0u);
       EXPECT_EQ(plan.scratch_bytes > 0, packed);
       for (const Step& step : plan.steps) {
-        if (step.kind != StepKind::offer_read) continue;
+        if (step.kind != StepKind::send) continue;
         EXPECT_EQ(step.from.buffer, packed ? Buffer::scratch : Buffer::input);
         EXPECT_LE(step.from.size_bytes, 1024u);
       }
@@ -376,7 +376,7 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
 
   const auto expect_staging = [&](const char* why) {
     for (const Plan& plan : plans_of(c)) {
-      EXPECT_EQ(count(plan, StepKind::offer_read), 0u) << why;
+      EXPECT_EQ(count(plan, StepKind::remote_read), 0u) << why;
       EXPECT_GT(count(plan, StepKind::unpack), 0u) << why;
     }
     expect_correct(c, random);
@@ -414,7 +414,7 @@ TEST(RedistributionPlan, SizesBeyondThirtyTwoBits) {
   for (const Plan& plan : plans) {
     EXPECT_EQ(plan.input_bytes, static_cast<std::uint64_t>(giga) * 1024 * 8);
     for (const Step& step : plan.steps)
-      if (step.kind == StepKind::send || step.kind == StepKind::offer_read) sent += step.from.size_bytes;
+      if (step.kind == StepKind::send) sent += step.from.size_bytes;
   }
   EXPECT_EQ(sent, relabel(source, target, {.element_bytes = 8}).bytes_before);
   EXPECT_EQ(sent, static_cast<std::uint64_t>(giga) * 1024 * 4 * 8 / 4 * 3);

@@ -59,11 +59,12 @@ Traffic checked(const std::vector<LayoutPair>& pairs, const RedistributionOption
         traffic.staging_bytes[{step.peer, plan.rank}] += elems_of(plan, step) * element_bytes;
       if (step.kind == StepKind::transform && step.from.buffer == Buffer::input && step.to.buffer == Buffer::output)
         traffic.kept_bytes += elems_of(plan, step) * element_bytes;
-      const bool is_remote_read = step.kind == StepKind::offer_read;
-      if ((step.kind != StepKind::send && !is_remote_read) || step.from.size_bytes == 0) continue;
+      if (step.kind == StepKind::remote_read)
+        traffic.remote_read_bytes[{step.peer, plan.rank}] += step.from.size_bytes;
+      if (step.kind == StepKind::recv && step.to.size_bytes > 0)
+        traffic.message_bytes[{step.peer, plan.rank}] += step.to.size_bytes;
+      if (step.kind != StepKind::send || step.from.size_bytes == 0) continue;
       EXPECT_TRUE(tags[step.peer].insert(step.tag).second) << "tag " << step.tag << " twice";
-      (is_remote_read ? traffic.remote_read_bytes : traffic.message_bytes)[{plan.rank, step.peer}] +=
-          step.from.size_bytes;
       traffic.longest_bytes = std::max(traffic.longest_bytes, step.from.size_bytes);
     }
     for (const auto& [peer, used] : tags)
