@@ -48,19 +48,27 @@ using StepId = std::uint32_t;
 enum class StepKind : std::uint8_t {
   send,           ///< `from` goes to `peer` under `tag`; complete when `from` may be reused
   recv,           ///< `to` is filled with the message of `peer` under `tag`
+  signal,         ///< tells `peer` (same node) under `tag` that the dependencies are complete; a release fence
+  wait,           ///< waits for the `signal` of `peer` under `tag`; an acquire fence
+  compute,        ///< the `computation` of `from`, which lies in `source`, and `to`
+  publish_tasks,  ///< this rank's memory is ready for the tasks of `task_group`. Complete when all of them that touch
+                  ///< this rank's memory are; any core may run them
+};
+
+enum class Computation : std::uint8_t {
   copy,           ///< to = from
   reduce,         ///< to = from (op) to, element by element, as MPI_Reduce_local
   reduce_sorted,  ///< to = the blocks of `from`, each as long as `to`, sorted by value and then combined: the result
                   ///< does not depend on the order of the blocks
   transform,      ///< the blocks [first_block, first_block + block_count), see Block
-  signal,         ///< tells `peer` (same node) under `tag` that the dependencies are complete; a release fence
-  wait,           ///< waits for the `signal` of `peer` under `tag`; an acquire fence
-  read,           ///< to = the region `from` of the `shared` buffer of `peer` (same node), after a `wait` for `peer`
-  unpack,         ///< a `transform` whose `from` lies where that of a `read` does
-  publish_tasks,  ///< this rank's memory is ready for the tasks of `task_group`. Complete when all of them that touch
-                  ///< this rank's memory are; any core may run them
-  remote_read,    ///< a `transform` of what `peer` (same node, needs Team::single_copy) sends under `tag`. It takes the
-                  ///< place of the `recv`, and reads a long message where it lies
+};
+
+/// Where the `from` of a `compute` step lies.
+enum class StepSource : std::uint8_t {
+  local,         ///< in a buffer of this rank
+  peer_shared,   ///< in the `shared` buffer of `peer` (same node), after a `wait` for `peer`
+  peer_private,  ///< in the memory of `peer` (same node, needs Team::single_copy): what it sends under `tag`. The step
+                 ///< takes the place of the `recv`, and reads a long message where it lies. Of a `transform` only
 };
 
 /// A region of a buffer of one rank. If a rank has no input, its output stands for it, and the other way round: see
@@ -110,9 +118,11 @@ struct Step {
   std::uint32_t task_group = 0;  ///< of a `publish_tasks`: into Plan::task_groups
   std::uint32_t segment = 0;  ///< pipeline segment, for the passes and the trace
   std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 if there is no tree
-  StepKind kind = StepKind::copy;
+  StepKind kind = StepKind::compute;
+  Computation computation = Computation::copy;
+  StepSource source = StepSource::local;
   Lane lane = Lane::progress;
-  bool scaled = false;  ///< of steps with blocks: apply op, alpha and beta; otherwise a plain copy
+  bool scaled = false;  ///< of a `transform`: apply op, alpha and beta; otherwise a plain copy
 };
 
 /// This rank's steps. A dependency has a smaller StepId than the step that waits for it. So the order of `steps` is a
@@ -168,34 +178,38 @@ class PlanBuilder {
     return add({.to = to, .peer = peer, .tag = tag, .kind = StepKind::recv}, after);
   }
   StepId copy(Region from, Region to, std::span<const StepId> after) {
-    return add({.from = from, .to = to, .kind = StepKind::copy}, after);
+    return add({.from = from, .to = to, .computation = Computation::copy}, after);
   }
   StepId reduce(Region from, Region to, std::span<const StepId> after) {
-    return add({.from = from, .to = to, .kind = StepKind::reduce}, after);
+    return add({.from = from, .to = to, .computation = Computation::reduce}, after);
   }
   StepId reduce_sorted(Region from, Region to, std::span<const StepId> after) {
-    return add({.from = from, .to = to, .kind = StepKind::reduce_sorted}, after);
+    return add({.from = from, .to = to, .computation = Computation::reduce_sorted}, after);
   }
   StepId transform(Region from, Region to, std::span<const Block> blocks, bool scaled, std::span<const StepId> after) {
-    return add_blocks({.from = from, .to = to, .kind = StepKind::transform, .scaled = scaled}, blocks, after);
+    return transform({.from = from, .to = to, .scaled = scaled}, blocks, after);
   }
+  /// A copy from the peer's shared buffer.
+  StepId read(Region from, int peer, Region to, std::span<const StepId> after) {
+    return add({.from = from, .to = to, .peer = peer, .source = StepSource::peer_shared}, after);
+  }
+  /// A transform from the peer's shared buffer.
   StepId unpack(Region from, int peer, Region to, std::span<const Block> blocks, std::span<const StepId> after) {
-    return add_blocks({.from = from, .to = to, .peer = peer, .kind = StepKind::unpack, .scaled = true}, blocks, after);
+    return transform({.from = from, .to = to, .peer = peer, .source = StepSource::peer_shared, .scaled = true}, blocks,
+                     after);
   }
+  /// A transform of what the peer sends.
   StepId remote_read(std::uint64_t size_bytes, int peer, std::uint32_t tag, Region to, std::span<const Block> blocks,
                      std::span<const StepId> after) {
-    const Region from{0, size_bytes, Buffer::scratch};  // remote reads have the element type of scratch memory
-    return add_blocks({.from = from, .to = to, .peer = peer, .tag = tag, .kind = StepKind::remote_read, .scaled = true},
-                      blocks, after);
+    const Region from{0, size_bytes, Buffer::scratch};  // messages have the element type of scratch memory
+    return transform({.from = from, .to = to, .peer = peer, .tag = tag, .source = StepSource::peer_private, .scaled = true},
+                     blocks, after);
   }
   StepId signal(int peer, std::uint32_t tag, std::span<const StepId> after) {
     return add({.peer = peer, .tag = tag, .kind = StepKind::signal}, after);
   }
   StepId wait(int peer, std::uint32_t tag, std::span<const StepId> after) {
     return add({.peer = peer, .tag = tag, .kind = StepKind::wait}, after);
-  }
-  StepId read(Region from, int peer, Region to, std::span<const StepId> after) {
-    return add({.from = from, .to = to, .peer = peer, .kind = StepKind::read}, after);
   }
 
   /// Adds a task to the plan and returns its index. publish_tasks() publishes tasks that have been added.
@@ -252,7 +266,8 @@ class PlanBuilder {
     return region;
   }
 
-  StepId add_blocks(Step step, std::span<const Block> blocks, std::span<const StepId> after) {
+  StepId transform(Step step, std::span<const Block> blocks, std::span<const StepId> after) {
+    step.computation = Computation::transform;
     step.first_block = static_cast<std::uint32_t>(plan_.blocks.size());
     step.block_count = static_cast<std::uint32_t>(blocks.size());
     plan_.blocks.insert(plan_.blocks.end(), blocks.begin(), blocks.end());
@@ -316,11 +331,11 @@ struct ElementBytes {
 };
 
 /// Checks the plans of all ranks against each other; plans[r] is the plan of rank r. It checks that
-/// - each send has one recv or remote_read of the same size, each signal one wait
+/// - each send has one recv, or compute from the peer's private memory, of the same size, each signal one wait
 /// - tags are unique per pair of ranks, and at most kMaxTag
 /// - dependencies point backwards; regions and blocks lie inside their buffers; the input is never written
-/// - two steps that touch the same memory, one of them writing, have an order. The same holds for a `read` or `unpack`
-///   and a step of the owner (ordered by signal and wait), for two tasks, and for a task and a step that may run while
+/// - two steps that touch the same memory, one of them writing, have an order. The same holds for a step that
+///   reads a peer's shared buffer and a step of the owner (ordered by signal and wait), for two tasks, and for a task and a step that may run while
 ///   the memory is published
 /// - shared memory is used inside a node only; tasks are equal on all ranks of a node
 /// - no order of execution deadlocks, whether sends are buffered or synchronous

@@ -80,7 +80,7 @@ void Inbox::promise(const Operation& operation, int peer) {
   Header answer = core_.header_for(operation, MessageKind::promised);
   answer.count = {.messages =
                       static_cast<std::uint64_t>(std::ranges::count_if(operation.plan().steps, [&](const Step& step) {
-                        return plan::produces(step.kind) && step.peer == peer;
+                        return plan::produces(step) && step.peer == peer;
                       }))};
   core_.send(peer, answer, {}, nullptr);
 }
@@ -103,7 +103,7 @@ StepId Inbox::find(const Operation& operation, Predicate predicate) const {
   if (!operation.is_running()) return CompiledPlan::kNone;
   const State& state = states_[operation];
   for (StepId step = 0; step < state.flags.size(); ++step)
-    if (plan::consumes(operation.step(step).kind) && predicate(operation.step(step), state.flags[step])) return step;
+    if (plan::consumes(operation.step(step)) && predicate(operation.step(step), state.flags[step])) return step;
   return CompiledPlan::kNone;
 }
 

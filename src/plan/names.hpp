@@ -9,6 +9,8 @@
 namespace penstock::plan {
 
 std::string_view name(StepKind kind) noexcept;
+std::string_view name(Computation computation) noexcept;
+std::string_view name(StepSource source) noexcept;
 std::string_view name(Buffer buffer) noexcept;
 std::string_view name(Lane lane) noexcept;
 

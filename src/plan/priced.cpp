@@ -49,7 +49,7 @@ class PricedRun {
       LinkKey link = *link_key(step, graph_.rank(index));
       link.from = place(link.from);
       link.to = place(link.to);
-      const bool produces = !consumes(step.kind);
+      const bool produces = !consumes(step);
       const std::size_t node = node_of(graph_.rank(index));
       std::vector<StepIndex>& others = waiting[{node, link, !produces}];
       const auto same_size = std::ranges::find_if(others, [&](StepIndex other) {
@@ -239,15 +239,12 @@ class PricedRun {
     state.started = now_;
     switch (step.kind) {
       case StepKind::send: return team_.same_node(graph_.rank(index), step.peer) ? send_inside(index) : send_between(index);
-      case StepKind::recv:
-      case StepKind::remote_read: return receive(index);
-      case StepKind::copy: return work(index, prices_.copy(step.to.size_bytes));
-      case StepKind::reduce: return work(index, prices_.combine(step.to.size_bytes));
-      case StepKind::reduce_sorted:
-        return work(index, prices_.combine_sorted(step.from.size_bytes, step.from.size_bytes / step.to.size_bytes));
-      case StepKind::transform: return work(index, prices_.copy(moved_bytes(step)));
-      case StepKind::read: return work(index, prices_.copy(step.to.size_bytes, is_far(graph_.rank(index), step.peer)));
-      case StepKind::unpack: return work(index, prices_.copy(moved_bytes(step), is_far(graph_.rank(index), step.peer)));
+      case StepKind::recv: return receive(index);
+      case StepKind::compute: {
+        if (takes_message(step)) return receive(index);
+        const bool far = step.source != StepSource::local && is_far(graph_.rank(index), step.peer);
+        return at(on_core(graph_.rank(index), now_, prices_.compute(step, far)), What::end, index);
+      }
       case StepKind::signal:
         state.ready = now_;
         if (partner_of(index).started) see(graph_.partner(index));
@@ -261,11 +258,6 @@ class PricedRun {
         return;
     }
   }
-
-  /// The bytes that blocks move. Their hull at the other end can be longer, but one end of a move is dense.
-  static std::uint64_t moved_bytes(const Step& step) { return std::min(step.from.size_bytes, step.to.size_bytes); }
-
-  void work(StepIndex index, Time work) { at(on_core(graph_.rank(index), now_, work), What::end, index); }
 
   void see(StepIndex wait) { at(on_core(graph_.rank(wait), now_, prices_.flag()), What::end, wait); }
 

@@ -5,6 +5,7 @@
 #include "base/json.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
+#include "plan/step_graph.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock {
@@ -50,15 +51,17 @@ std::string to_json(const Block& block) {
 
 std::string to_json(const Plan& plan, StepId id) {
   const Step& step = plan.steps[id];
-  const plan::Touches touches = plan::touches(step.kind);
+  const plan::Touches touches = plan::touches(step);
   json::Object object;
   object.string("kind", plan::name(step.kind));
-  if (touches.reads || touches.reads_remote || plan::has_blocks(step.kind)) object.raw("from", to_json(step.from));
+  if (step.kind == StepKind::compute)
+    object.string("computation", plan::name(step.computation)).string("source", plan::name(step.source));
+  if (step.kind == StepKind::send || step.kind == StepKind::compute) object.raw("from", to_json(step.from));
   if (touches.writes) object.raw("to", to_json(step.to));
   if (touches.has_peer) object.number("peer", step.peer);
-  if (touches.has_peer && !touches.reads_remote) object.number("tag", step.tag);
+  if (plan::produces(step) || plan::consumes(step)) object.number("tag", step.tag);
   object.raw("dependencies", "[" + list(plan::dependencies(plan, id), ", ") + "]");
-  if (plan::has_blocks(step.kind)) {
+  if (plan::has_blocks(step)) {
     std::string blocks;
     for (std::uint32_t i = 0; i < step.block_count; ++i)
       blocks += (i ? ", " : "") + to_json(plan.blocks[step.first_block + i]);
@@ -177,21 +180,12 @@ std::string to_dot(std::span<const Plan> plans) {
     }
     text += "  }\n";
   }
-  for (const Plan& producer : plans)
-    for (StepId id = 0; id < producer.steps.size(); ++id) {
-      const Step& step = producer.steps[id];
-      if (!plan::produces(step.kind)) continue;
-      for (const Plan& consumer : plans) {
-        if (consumer.rank != step.peer) continue;
-        for (StepId other = 0; other < consumer.steps.size(); ++other) {
-          const Step& candidate = consumer.steps[other];
-          if (plan::consumes(candidate.kind) &&
-              plan::link_key(candidate, consumer.rank) == plan::link_key(step, producer.rank))
-            text += "  " + node(producer.rank, id) + " -> " + node(consumer.rank, other) +
-                    " [style=dashed, constraint=false, color=blue];\n";
-        }
-      }
-    }
+  const plan::StepGraph graph(plans, {});
+  for (plan::StepGraph::Index step = 0; step < graph.size(); ++step)
+    if (const auto partner = graph.partner(step);
+        plan::produces(graph.step(step)) && partner != plan::StepGraph::kNone)
+      text += "  " + node(graph.rank(step), graph.id(step)) + " -> " + node(graph.rank(partner), graph.id(partner)) +
+              " [style=dashed, constraint=false, color=blue];\n";
   for (const Plan& plan : plans) text += shared_tasks_in_dot(plan, node);
   return text + "}\n";
 }

@@ -154,10 +154,24 @@ class Simulation {
                      key.tag << 1 | (key.is_signal ? 1u : 0u)];
   }
 
-  void move_blocks(StepRef ref, ConstBytes from) {
+  void compute(StepRef ref, ConstBytes from) {
     const Step& step = step_of(ref);
-    const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);
-    kernels::transform(arithmetic_, element_types(arithmetic_, step), blocks, step.scaled, from, target(ref));
+    const Bytes to = target(ref);
+    switch (step.computation) {
+      case Computation::copy: return move(from, to);
+      case Computation::reduce: return kernels::reduce(arithmetic_, from, to);
+      case Computation::reduce_sorted:
+        return kernels::reduce_sorted(arithmetic_, kernels::parts_of(from, to.size()), to);
+      case Computation::transform:
+        return kernels::transform(arithmetic_, element_types(arithmetic_, step), blocks(plans_[ref.rank], step),
+                                  step.scaled, from, to);
+    }
+  }
+
+  void consume(StepRef ref) {
+    Channel& from = channel(ref);
+    from.consumer = ref;
+    if (from.producer || from.buffered) ready_.push_back({ref.rank, ref.step, Action::deliver});
   }
 
   void start(StepRef ref) {
@@ -178,26 +192,11 @@ class Simulation {
       }
       case StepKind::recv:
         for (std::byte& byte : target(ref)) byte = kGarbage;
-        [[fallthrough]];
-      case StepKind::remote_read: {
-        Channel& from = channel(ref);
-        from.consumer = ref;
-        if (from.producer || from.buffered) ready_.push_back({ref.rank, ref.step, Action::deliver});
-        return;
-      }
-      case StepKind::copy: move(bytes(ref.rank, step.from), target(ref)); return complete(ref);
-      case StepKind::reduce:
-        kernels::reduce(arithmetic_, bytes(ref.rank, step.from), target(ref));
+        return consume(ref);
+      case StepKind::compute:
+        if (takes_message(step)) return consume(ref);
+        compute(ref, bytes(step.source == StepSource::local ? ref.rank : peer, step.from));
         return complete(ref);
-      case StepKind::reduce_sorted:
-        kernels::reduce_sorted(arithmetic_, kernels::parts_of(bytes(ref.rank, step.from), step.to.size_bytes),
-                               target(ref));
-        return complete(ref);
-      case StepKind::transform:
-      case StepKind::unpack: {
-        move_blocks(ref, bytes(step.kind == StepKind::unpack ? peer : ref.rank, step.from));
-        return complete(ref);
-      }
       case StepKind::signal: {
         Channel& to = channel(ref);
         if (to.consumer)
@@ -215,7 +214,6 @@ class Simulation {
         from.buffered.reset();
         return complete(ref);
       }
-      case StepKind::read: move(bytes(peer, step.from), target(ref)); return complete(ref);
       case StepKind::publish_tasks: return publish_tasks(ref);
     }
   }
@@ -288,8 +286,8 @@ class Simulation {
     const ConstBytes message = from.buffered ? ConstBytes(*from.buffered)
                                              : bytes(from.producer->rank, step_of(*from.producer).from);
     if (message.size() != consumed_bytes(step)) fail("a message is not as long as its receiver expects");
-    if (has_blocks(step.kind))
-      move_blocks(recv, message);
+    if (step.kind == StepKind::compute)
+      compute(recv, message);
     else
       move(message, target(recv));
     from.buffered.reset();

@@ -16,7 +16,7 @@ StepGraph::StepGraph(std::span<const Plan> plans, std::span<const std::int32_t> 
   }
   order_steps();
   match();
-  gather_tasks(node_of_rank);
+  if (!node_of_rank.empty()) gather_tasks(node_of_rank);
 }
 
 std::string StepGraph::words(Index index) const {
@@ -44,15 +44,16 @@ void StepGraph::match() {
   for (Index index = 0; index < size(); ++index)
     if (const auto key = link_key(step(index), rank(index))) ends.emplace_back(*key, index);
   std::ranges::sort(ends);
-  for (std::size_t at = 0; at < ends.size(); ++at) {
-    const Index index = ends[at].second;
-    if (at + 1 == ends.size() || ends[at].first != ends[at + 1].first) {
-      unmatched_.push_back(index);
-      continue;
+  for (std::size_t at = 0, end = 0; at < ends.size(); at = end) {
+    while (end < ends.size() && ends[end].first == ends[at].first) ++end;
+    const Index first = ends[at].second;
+    const Index last = ends[end - 1].second;
+    if (end - at == 2 && produces(step(first)) != produces(step(last))) {
+      set_partner(first, last);
+      set_partner(last, first);
+    } else {
+      for (std::size_t i = at; i < end; ++i) unmatched_.push_back(ends[i].second);
     }
-    const Index other = ends[++at].second;
-    set_partner(index, other);
-    set_partner(other, index);
   }
   std::ranges::sort(unmatched_);
 }

@@ -1,4 +1,4 @@
-// The steps of the plans of several ranks as one graph, for simulations with time.
+// The steps of the plans of several ranks as one graph.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class StepGraph {
     std::vector<Index> publishers{};
   };
 
-  /// The plans of all ranks, or of those of some nodes.
+  /// The plans of all ranks, or of those of some nodes. Without nodes it has no tasks.
   StepGraph(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank);
 
   std::size_t size() const { return nodes_.size(); }
@@ -52,7 +52,7 @@ class StepGraph {
   std::span<const Index> next(Index step) const {
     return std::span(next_).subspan(first_next_[step], first_next_[step + 1] - first_next_[step]);
   }
-  /// Messages and signals whose other end has no plan here.
+  /// Messages and signals whose other end has no plan here, or that are not the only ones of their tag.
   const std::vector<Index>& unmatched() const { return unmatched_; }
   /// Of all nodes. Ranks of one node have the same tasks, so each is here once.
   const std::vector<Task>& tasks() const { return tasks_; }

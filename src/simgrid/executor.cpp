@@ -220,16 +220,10 @@ class Run {
       case StepKind::send:
         if (team_.same_node(graph_.rank(index), step.peer)) return send_inside(index);
         return give_rank(index, prices_.overhead(), Then::hand_over);
-      case StepKind::recv:
-      case StepKind::remote_read: return receive(index);
-      case StepKind::copy: return give_rank(index, prices_.copy(step.to.size_bytes), Then::end);
-      case StepKind::reduce: return give_rank(index, prices_.combine(step.to.size_bytes), Then::end);
-      case StepKind::reduce_sorted:
-        return give_rank(index, prices_.combine_sorted(step.from.size_bytes, step.from.size_bytes / step.to.size_bytes),
-                         Then::end);
-      case StepKind::transform:
-      case StepKind::unpack: return give_rank(index, prices_.copy(moved_bytes(step)), Then::end);
-      case StepKind::read: return give_rank(index, prices_.copy(step.to.size_bytes), Then::end);
+      case StepKind::recv: return receive(index);
+      case StepKind::compute:
+        if (plan::takes_message(step)) return receive(index);
+        return give_rank(index, prices_.compute(step), Then::end);
       case StepKind::signal:
         state.ready = true;
         if (partner_of(index).started) see(graph_.partner(index));
@@ -243,9 +237,6 @@ class Run {
         return;
     }
   }
-
-  /// The bytes that blocks move. Their hull at the other end can be longer, but one end of a move is dense.
-  static std::uint64_t moved_bytes(const Step& step) { return std::min(step.from.size_bytes, step.to.size_bytes); }
 
   void see(StepIndex wait) { give_rank(wait, prices_.flag(), Then::end); }
 

@@ -327,7 +327,7 @@ TEST(RedistributionPlan, RanksOfANodePassStagingBuffersRatherThanMessages) {
       EXPECT_EQ(plan.scratch_bytes, 0u);
       EXPECT_GT(plan.shared_bytes, 0u);
       EXPECT_LT(plan.shared_bytes, limit);
-      EXPECT_GT(count(plan, StepKind::unpack), 3u);
+      EXPECT_GT(count(plan, StepSource::peer_shared), 3u);
       EXPECT_TRUE(std::ranges::none_of(plan.steps, [](const Step& step) {
         return step.kind == StepKind::send && step.from.size_bytes > 0;
       })) << "only the barrier sends";
@@ -344,8 +344,8 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
   // All runs are 12 rows of 16 elements.
   Case c{Layout::block_cyclic({96, 16}, {12, 16}, {2, 1}), Layout::even({96, 16}, 2), {.segment_bytes = 1024}, 2};
   const auto kinds = [](const Plan& plan) {
-    return std::array{count(plan, StepKind::send), count(plan, StepKind::remote_read),
-                      count(plan, StepKind::unpack)};
+    return std::array{count(plan, StepKind::send), count(plan, StepSource::peer_private),
+                      count(plan, StepSource::peer_shared)};
   };
   const auto expect_remote_reads = [&](bool packed) {
     for (const Plan& plan : plans_of(c)) {
@@ -376,8 +376,8 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
 
   const auto expect_staging = [&](const char* why) {
     for (const Plan& plan : plans_of(c)) {
-      EXPECT_EQ(count(plan, StepKind::remote_read), 0u) << why;
-      EXPECT_GT(count(plan, StepKind::unpack), 0u) << why;
+      EXPECT_EQ(count(plan, StepSource::peer_private), 0u) << why;
+      EXPECT_GT(count(plan, StepSource::peer_shared), 0u) << why;
     }
     expect_correct(c, random);
   };
