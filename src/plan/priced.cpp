@@ -208,7 +208,7 @@ class PricedRun {
         const State& state = steps_[index];
         const Step& step = step_of(index);
         const Time end =
-            take(in_free_[node_of(partner_of(index).rank)], now_, prices_.on_link(step.from.size_bytes));
+            take(in_free_[node_of(graph_.rank(graph_.partner(index)))], now_, prices_.on_link(step.from.size_bytes));
         if (const auto others = beside_.find(index); others != beside_.end())
           for (const StepIndex other : others->second)
             at(std::max(take(in_free_[node_of(graph_.rank(other))], now_, prices_.on_link(step.from.size_bytes)),

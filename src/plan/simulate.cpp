@@ -142,7 +142,7 @@ class Simulation {
 
   void move(ConstBytes from, Bytes to) {
     if (from.size() != to.size())
-      fail("a message or copy of " + std::to_string(from.size()) + " bytes has a target of " +
+      fail("a copy of " + std::to_string(from.size()) + " bytes has a target of " +
            std::to_string(to.size()));
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   }
@@ -285,7 +285,9 @@ class Simulation {
     Channel& from = channel(recv);
     const ConstBytes message = from.buffered ? ConstBytes(*from.buffered)
                                              : bytes(from.producer->rank, step_of(*from.producer).from);
-    if (message.size() != consumed_bytes(step)) fail("a message is not as long as its receiver expects");
+    if (message.size() != consumed_bytes(step))
+      fail("a message of " + std::to_string(message.size()) + " bytes has a target of " +
+           std::to_string(consumed_bytes(step)));
     if (step.kind == StepKind::compute)
       compute(recv, message);
     else
