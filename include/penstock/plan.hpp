@@ -116,14 +116,15 @@ struct Step {
   std::uint32_t first_block = 0;  ///< into Plan::blocks
   std::uint32_t block_count = 0;
   std::uint32_t task_group = 0;  ///< of a `publish_tasks`: into Plan::task_groups
-  std::uint32_t segment = 0;  ///< pipeline segment, for the passes and the trace
-  std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 if there is no tree
+  std::uint32_t segment = 0;     ///< pipeline segment, for the passes and the trace
+  std::uint16_t level = 0;       ///< level of the tree, 1 at the root; 0 if there is no tree
   StepKind kind = StepKind::compute;
   Computation computation = Computation::copy;
   StepSource source = StepSource::local;
   Lane lane = Lane::progress;
   bool scaled = false;  ///< of a `transform`: apply op, alpha and beta; otherwise a plain copy
 };
+static_assert(sizeof(Step) == 88);  // plans of simulated jobs have millions of steps
 
 /// This rank's steps. A dependency has a smaller StepId than the step that waits for it. So the order of `steps` is a
 /// legal order, and a plan has no cycle.
@@ -147,7 +148,7 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<StepId> dependencies;
   std::vector<Block> blocks;
-  std::vector<SharedTask> tasks;         ///< the same on all ranks of a node
+  std::vector<SharedTask> tasks;  ///< the same on all ranks of a node
   std::vector<TaskGroup> task_groups;
   std::vector<RankRegion> task_regions;  ///< the same on all ranks of a node
 };
@@ -202,8 +203,9 @@ class PlanBuilder {
   StepId remote_read(std::uint64_t size_bytes, int peer, std::uint32_t tag, Region to, std::span<const Block> blocks,
                      std::span<const StepId> after) {
     const Region from{0, size_bytes, Buffer::scratch};  // messages have the element type of scratch memory
-    return transform({.from = from, .to = to, .peer = peer, .tag = tag, .source = StepSource::peer_private, .scaled = true},
-                     blocks, after);
+    return transform(
+        {.from = from, .to = to, .peer = peer, .tag = tag, .source = StepSource::peer_private, .scaled = true}, blocks,
+        after);
   }
   StepId signal(int peer, std::uint32_t tag, std::span<const StepId> after) {
     return add({.peer = peer, .tag = tag, .kind = StepKind::signal}, after);
@@ -334,9 +336,9 @@ struct ElementBytes {
 /// - each send has one recv, or compute from the peer's private memory, of the same size, each signal one wait
 /// - tags are unique per pair of ranks, and at most kMaxTag
 /// - dependencies point backwards; regions and blocks lie inside their buffers; the input is never written
-/// - two steps that touch the same memory, one of them writing, have an order. The same holds for a step that
-///   reads a peer's shared buffer and a step of the owner (ordered by signal and wait), for two tasks, and for a task and a step that may run while
-///   the memory is published
+/// - two steps that touch the same memory, one of them writing, have an order. The same holds for a step that reads a
+///   peer's shared buffer and a step of the owner (ordered by signal and wait), for two tasks, and for a task and a step
+///   that may run while the memory is published
 /// - shared memory is used inside a node only; tasks are equal on all ranks of a node
 /// - no order of execution deadlocks, whether sends are buffered or synchronous
 /// Returns one sentence per finding, the first 100; none means correct. `element_bytes` is the element size of reduce

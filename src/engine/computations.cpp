@@ -30,8 +30,8 @@ void Computations::post(Operation& operation, StepId step, ConstBytes from) {
   const Step& what = operation.step(step);
   const bool may_run = what.lane == Lane::progress || core_.caller == Caller::application;
   // A user operation must not run under the lock: it may need another lock, such as Python's.
-  const bool is_users = operation.call.arithmetic.user && (what.computation == Computation::reduce ||
-                                                           what.computation == Computation::reduce_sorted);
+  const bool is_users = operation.call.arithmetic.user &&
+                        (what.computation == Computation::reduce || what.computation == Computation::reduce_sorted);
   if (std::max(what.from.size_bytes, what.to.size_bytes) > kInlineBytes || !may_run || is_users)
     return core_.add_work(what.lane, {&operation, step, 0, reinterpret_cast<std::uint64_t>(from.data()), this});
   compute(operation, step, from);
@@ -64,8 +64,8 @@ void Computations::compute(const Operation& operation, StepId step, ConstBytes f
     case Computation::reduce_sorted: return kernels::reduce_sorted(arithmetic, kernels::parts_of(from, to.size()), to);
     case Computation::transform: {
       const bool non_temporal = what.source == StepSource::local && streams(operation, what, to);
-      return kernels::transform(arithmetic, plan::element_types(arithmetic, what),
-                                plan::blocks(operation.plan(), what), what.scaled, from, to,
+      return kernels::transform(arithmetic, plan::element_types(arithmetic, what), plan::blocks(operation.plan(), what),
+                                what.scaled, from, to,
                                 non_temporal ? kernels::Stores::non_temporal : kernels::Stores::by_size);
     }
     case Computation::copy:

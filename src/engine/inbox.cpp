@@ -78,10 +78,9 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
 void Inbox::promise(const Operation& operation, int peer) {
   if (operation.plan().by_flags) return;
   Header answer = core_.header_for(operation, MessageKind::promised);
-  answer.count = {.messages =
-                      static_cast<std::uint64_t>(std::ranges::count_if(operation.plan().steps, [&](const Step& step) {
-                        return plan::produces(step) && step.peer == peer;
-                      }))};
+  answer.count = {
+      .messages = static_cast<std::uint64_t>(std::ranges::count_if(
+          operation.plan().steps, [&](const Step& step) { return plan::produces(step) && step.peer == peer; }))};
   core_.send(peer, answer, {}, nullptr);
 }
 

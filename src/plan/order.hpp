@@ -30,8 +30,7 @@ inline std::span<const Block> blocks(const Plan& plan, const Step& step) {
 /// Two steps of two ranks match under a tag. The producer's message or signal is what the consumer waits for.
 constexpr bool produces(const Step& step) { return step.kind == StepKind::send || step.kind == StepKind::signal; }
 constexpr bool takes_message(const Step& step) {
-  return step.kind == StepKind::recv ||
-         (step.kind == StepKind::compute && step.source == StepSource::peer_private);
+  return step.kind == StepKind::recv || (step.kind == StepKind::compute && step.source == StepSource::peer_private);
 }
 constexpr bool consumes(const Step& step) { return takes_message(step) || step.kind == StepKind::wait; }
 

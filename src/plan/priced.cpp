@@ -238,7 +238,8 @@ class PricedRun {
     const Step& step = step_of(index);
     state.started = now_;
     switch (step.kind) {
-      case StepKind::send: return team_.same_node(graph_.rank(index), step.peer) ? send_inside(index) : send_between(index);
+      case StepKind::send:
+        return team_.same_node(graph_.rank(index), step.peer) ? send_inside(index) : send_between(index);
       case StepKind::recv: return receive(index);
       case StepKind::compute: {
         if (takes_message(step)) return receive(index);

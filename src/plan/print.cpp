@@ -182,8 +182,7 @@ std::string to_dot(std::span<const Plan> plans) {
   }
   const plan::StepGraph graph(plans, {});
   for (plan::StepGraph::Index step = 0; step < graph.size(); ++step)
-    if (const auto partner = graph.partner(step);
-        plan::produces(graph.step(step)) && partner != plan::StepGraph::kNone)
+    if (const auto partner = graph.partner(step); plan::produces(graph.step(step)) && partner != plan::StepGraph::kNone)
       text += "  " + node(graph.rank(step), graph.id(step)) + " -> " + node(graph.rank(partner), graph.id(partner)) +
               " [style=dashed, constraint=false, color=blue];\n";
   for (const Plan& plan : plans) text += shared_tasks_in_dot(plan, node);

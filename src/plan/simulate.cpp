@@ -34,7 +34,7 @@ struct StepRef {
 struct Channel {
   std::optional<StepRef> producer;  // a send that waits for its receiver
   std::optional<StepRef> consumer;
-  std::optional<std::vector<std::byte>> buffered;  // the content of a send that did not wait
+  std::optional<std::vector<std::byte>> buffered;  // the content of a signal, or of a send that did not wait
 };
 
 class Simulation {
@@ -110,7 +110,8 @@ class Simulation {
     std::string waiting;
     for (const auto& [key, channel] : channels_)
       for (const auto& step : {channel.producer, channel.consumer})
-        if (step) waiting += "; rank " + std::to_string(step->rank) + " in " + describe(plans_[step->rank], step_of(*step));
+        if (step)
+          waiting += "; rank " + std::to_string(step->rank) + " in " + describe(plans_[step->rank], step_of(*step));
     fail("deadlock with " + std::to_string(steps_left_) + " steps left" + waiting);
   }
 
@@ -142,8 +143,7 @@ class Simulation {
 
   void move(ConstBytes from, Bytes to) {
     if (from.size() != to.size())
-      fail("a copy of " + std::to_string(from.size()) + " bytes has a target of " +
-           std::to_string(to.size()));
+      fail("a copy of " + std::to_string(from.size()) + " bytes has a target of " + std::to_string(to.size()));
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   }
 
@@ -178,9 +178,10 @@ class Simulation {
     const Step& step = step_of(ref);
     const auto peer = static_cast<std::size_t>(step.peer);
     switch (step.kind) {
-      case StepKind::send: {
+      case StepKind::send:
+      case StepKind::signal: {
         Channel& to = channel(ref);
-        if (random_() % 2 == 0) {
+        if (step.kind == StepKind::signal || random_() % 2 == 0) {
           const Bytes from = bytes(ref.rank, step.from);
           to.buffered.emplace(from.begin(), from.end());
           complete(ref);
@@ -193,27 +194,11 @@ class Simulation {
       case StepKind::recv:
         for (std::byte& byte : target(ref)) byte = kGarbage;
         return consume(ref);
+      case StepKind::wait: return consume(ref);
       case StepKind::compute:
         if (takes_message(step)) return consume(ref);
         compute(ref, bytes(step.source == StepSource::local ? ref.rank : peer, step.from));
         return complete(ref);
-      case StepKind::signal: {
-        Channel& to = channel(ref);
-        if (to.consumer)
-          complete(*std::exchange(to.consumer, std::nullopt));
-        else
-          to.buffered.emplace();
-        return complete(ref);
-      }
-      case StepKind::wait: {
-        Channel& from = channel(ref);
-        if (!from.buffered) {
-          from.consumer = ref;
-          return;
-        }
-        from.buffered.reset();
-        return complete(ref);
-      }
       case StepKind::publish_tasks: return publish_tasks(ref);
     }
   }
@@ -283,8 +268,8 @@ class Simulation {
   void deliver(StepRef recv) {
     const Step& step = step_of(recv);
     Channel& from = channel(recv);
-    const ConstBytes message = from.buffered ? ConstBytes(*from.buffered)
-                                             : bytes(from.producer->rank, step_of(*from.producer).from);
+    const ConstBytes message =
+        from.buffered ? ConstBytes(*from.buffered) : bytes(from.producer->rank, step_of(*from.producer).from);
     if (message.size() != consumed_bytes(step))
       fail("a message of " + std::to_string(message.size()) + " bytes has a target of " +
            std::to_string(consumed_bytes(step)));

@@ -12,7 +12,8 @@ namespace penstock::plan {
 StepGraph::StepGraph(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank) : plans_(plans) {
   for (std::size_t at = 0; at < plans.size(); ++at) {
     first_step_.push_back(nodes_.size());
-    for (StepId id = 0; id < plans[at].steps.size(); ++id) nodes_.push_back({static_cast<std::uint32_t>(at), plans[at].rank, id});
+    for (StepId id = 0; id < plans[at].steps.size(); ++id)
+      nodes_.push_back({static_cast<std::uint32_t>(at), plans[at].rank, id});
   }
   order_steps();
   match();
@@ -67,8 +68,7 @@ void StepGraph::gather_tasks(std::span<const std::int32_t> node_of_rank) {
     const auto [entry, is_first] = first_of_node.try_emplace(node, tasks_.size());
     const std::size_t first = entry->second;
     for (std::uint32_t number = 0; is_first && number < plan.tasks.size(); ++number) {
-      Task& task =
-          tasks_.emplace_back(Task{.plan = at, .number = number, .node = static_cast<std::size_t>(node)});
+      Task& task = tasks_.emplace_back(Task{.plan = at, .number = number, .node = static_cast<std::size_t>(node)});
       for (const std::uint32_t earlier : plan.tasks[number].after)
         if (earlier != SharedTask::kNone) {
           tasks_[first + earlier].next.push_back(first + number);

@@ -156,8 +156,8 @@ class Verifier {
       check_region(rank, id, step.to, rank, "the target");
       if (step.to.buffer == Buffer::input && step.to.size_bytes > 0) found(where(rank, id) + ": writes the input");
     }
-    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes &&
-                             !plan::has_blocks(step) && step.computation != Computation::reduce_sorted;
+    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes && !plan::has_blocks(step) &&
+                             step.computation != Computation::reduce_sorted;
     if (moves_whole && step.from.size_bytes != step.to.size_bytes)
       found(where(rank, id) + ": source and target differ in size");
     if (plan::computes(step, Computation::reduce) && step.from.size_bytes % element_bytes_.output != 0)

@@ -119,8 +119,8 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
         std::vector<Plan> plans = subject_.plans;
         if (!mutate(plans, rank, id)) continue;
         ++times;
-        EXPECT_TRUE(notices(subject_, plans))
-            << fault << ": rank " << rank << ", step " << id << ": " << plan::describe(subject_.plans[rank], subject_.plans[rank].steps[id]);
+        EXPECT_TRUE(notices(subject_, plans)) << fault << ": rank " << rank << ", step " << id << ": "
+                                              << plan::describe(subject_.plans[rank], subject_.plans[rank].steps[id]);
       }
     return times;
   }

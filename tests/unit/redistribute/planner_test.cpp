@@ -346,8 +346,7 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
   const auto is_data = [](const Step& step) { return step.kind == StepKind::send && step.from.size_bytes > 0; };
   const auto kinds = [&](const Plan& plan) {
     const auto sends = static_cast<std::size_t>(std::ranges::count_if(plan.steps, is_data));
-    return std::array{sends, count(plan, StepSource::peer_private),
-                      count(plan, StepSource::peer_shared)};
+    return std::array{sends, count(plan, StepSource::peer_private), count(plan, StepSource::peer_shared)};
   };
   const auto expect_remote_reads = [&](bool packed) {
     for (const Plan& plan : plans_of(c)) {
