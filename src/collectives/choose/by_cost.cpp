@@ -89,6 +89,7 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, double bytes,
   if (row.name == "leader_ring" || row.name == "multi_leader")
     return std::max(2 * others * hop, 2 * all * others / nodes);
   if (row.name == "leader_scatter") return std::max(others * hop, all * others / nodes);
+  if (row.name == "leader_scatter_doubling") return std::max(rounds * hop, all * others / nodes);
   if (row.name == "leader_doubling")
     return rounds * std::max({hop, all, bytes * machine.node.combine_seconds_per_byte});
   if (row.name == "multi_leader_doubling") return rounds * std::max(hop, all);

@@ -313,6 +313,20 @@ TEST(ChoiceByCost, KnowsLongSumsOnLargeNodes) {
   EXPECT_TRUE(choose(team, collective).algorithm->name.starts_with("multi_leader"));
 }
 
+// Any number of nodes: parts go around in log2 rounds.
+TEST(ChoiceByCost, OfBroadcastsOfMediumLengthScattersThem) {
+  for (const int nodes : {128, 100}) {
+    Team team = blocks(nodes, 2);
+    const Machine machine = machine_with("rdma-100g");
+    const Collective collective = request(CollectiveKind::bcast, 64 << 10);
+    const double slower = simulated(team, collective, machine);
+    team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+    const Algorithm* chosen = choose(team, collective).algorithm;
+    EXPECT_EQ(chosen->name, "leader_scatter_doubling") << nodes;
+    EXPECT_LT(1.2 * simulated(team, request(collective.kind, 64 << 10, chosen->name), machine), slower) << nodes;
+  }
+}
+
 TEST(ChoiceByCost, IsTheSameOnAllRanks) {
   Team team = in_turns(5, 3);
   team.by_cost = std::make_shared<const ChoiceByCost>(team, machine_with("rdma-100g"));
