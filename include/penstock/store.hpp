@@ -181,8 +181,8 @@ struct StoreOptions {
   bool create = true;   ///< make the store if it does not exist
   bool durable = true;  ///< a version is on the device before its write returns; false: it is in the page cache
   /// Writes store their data compressed by zstd, each chunk of up to 64 KiB alone: 1 (fast) to 22 (small); 0: as it is.
-  /// Anybody reads both. A Penstock that knows no compression reports that it needs a newer one. A write then takes
-  /// memory for its compressed data. Needs libzstd.so.1 on the machine, as reading does.
+  /// Anybody reads both. A Penstock that knows no compression reports that it needs a newer one. A write of any size
+  /// takes memory for up to 32 MiB of compressed data. Needs libzstd.so.1 on the machine, as reading does.
   int compress_level = 0;
 };
 

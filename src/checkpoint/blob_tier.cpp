@@ -24,7 +24,6 @@ constexpr std::uint64_t kSnapshots = 8;
 /// What is left of a data object is written again once it is less than one part in so many. So the newest version needs
 /// at most this many times its size, and at most one chunk is written again for every kSparse - 1 that were replaced.
 constexpr std::uint64_t kSparse = 4;
-constexpr std::uint64_t kCompressedBytes = std::uint64_t{32} << 20;
 constexpr std::chrono::hours kLease{1};
 constexpr std::string_view kRemovedTags = "checkpoints/removed";
 
@@ -182,15 +181,7 @@ class BlobTier final : public Tier {
     try {
       const auto chunks = content.open(changed);
       while (const auto piece = chunks->next()) {
-        const std::uint64_t place_bytes = info.place_bytes + piece->first_chunk * content.chunk_bytes;
-        // What a save holds in memory is one piece. Its compressed data takes memory until it is stored.
-        for (std::uint64_t at = 0; compress_level_ > 0 && at < piece->data.size(); at += kCompressedBytes) {
-          regions.push_back(
-              {place_bytes + at,
-               piece->data.subspan(at, std::min<std::uint64_t>(kCompressedBytes, piece->data.size() - at))});
-          if (at + kCompressedBytes < piece->data.size()) stage();
-        }
-        if (compress_level_ == 0) regions.push_back({place_bytes, piece->data});
+        regions.push_back({info.place_bytes + piece->first_chunk * content.chunk_bytes, piece->data});
         if (!chunks->full()) continue;
         stage();
         chunks->release();
@@ -316,7 +307,11 @@ class BlobTier final : public Tier {
     const std::lock_guard lock(mutex_);
     if (!state_) {
       state_ = BlobState::find(backend_, run_);
-      if (state_) state_->compress(compress_level_);
+      if (state_) {
+        state_->compress(compress_level_);
+        // Only a restore reads it.
+        state_->expect_reads(false);
+      }
     }
     return state_;
   }

@@ -72,7 +72,7 @@ bool Backend::put_stream_if_absent(std::string_view key, const Stream& stream) {
   return put_if_absent(key, std::span(&piece, 1));
 }
 
-void Backend::put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) {
+void Backend::put_unannounced(std::string_view key, std::span<const ConstBytes> pieces, bool) {
   if (put_if_absent(key, pieces)) return;
   throw Error(ErrorCode::exists, url() + ": another writer uses the same identity, object " + std::string(key) +
                                      " exists; open the blob again");

@@ -49,8 +49,8 @@ class Backend {
 
   /// Creates an object that no other process looks for until the call returns. This is cheaper than put_if_absent:
   /// if the writer dies or the power fails during the call, part of the object may remain under the key. Throws
-  /// Error(exists). After any other error no object is there.
-  virtual void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces);
+  /// Error(exists). After any other error no object is there. `read_soon` as in Stream.
+  virtual void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces, bool read_soon = true);
 
   /// Creates `prefix`/<number as 20 digits> under the first free number from `first` on, and returns that number. The
   /// guarantees of put_if_absent hold. Each number from `first` to the result existed before the call returned.

@@ -29,7 +29,9 @@ std::vector<store::Part> parts_of(const store::BlobState& blob, std::span<const 
   std::vector<store::Part> parts;
   parts.reserve(staged.size());
   for (const StagedWrite& one : staged) {
-    parts.push_back(store::decode_part(one.encoded, "a staged write for " + blob.title()));
+    for (store::Part& part : store::decode_staged(one.encoded, "a staged write for " + blob.title())) {
+      parts.push_back(std::move(part));
+    }
   }
   return parts;
 }
@@ -149,7 +151,7 @@ std::uint64_t Blob::resize(std::uint64_t size_bytes) {
 
 StagedWrite Blob::stage(std::span<const WriteRegion> regions) {
   state_->check_regions(regions);
-  return {store::encode(state_->stage(regions))};
+  return {store::encode(stage_all(*state_, regions))};
 }
 
 std::optional<std::uint64_t> Blob::commit(std::span<const StagedWrite> staged) {
@@ -162,7 +164,7 @@ std::optional<std::uint64_t> Blob::commit_if(std::uint64_t parent, std::span<con
 
 void Blob::discard(const StagedWrite& staged) noexcept {
   try {
-    drop(*state_, store::decode_part(staged.encoded, "a staged write for " + state_->title()));
+    for (const store::Part& part : parts_of(*state_, std::span(&staged, 1))) drop(*state_, part);
   } catch (const Error&) {
     // It names no data.
   }

@@ -94,6 +94,8 @@ class BlobState {
   /// Later writes of this state compress their data; 0: no more. See StoreOptions::compress_level.
   void compress(int level) { compress_level_ = level; }
   bool compresses() const { return compress_level_ != 0; }
+  /// Whether what later writes of this state store is read soon: see Stream::read_soon.
+  void expect_reads(bool read_soon) { read_soon_ = read_soon; }
   /// All names that have an entry, including names of removed blobs.
   static std::set<std::string> names(const Backend& backend);
   /// All folders that an entry names, including folders of removed blobs.
@@ -318,6 +320,7 @@ class BlobState {
   mutable std::atomic<std::uint64_t> seen_repairs_{0};  ///< Marks::repairs at the last look
   std::atomic<std::uint64_t> counter_{0};
   std::atomic<int> compress_level_{0};
+  std::atomic<bool> read_soon_{true};
   std::mutex mutex_;
   std::uint64_t repairs_of_maps_ = 0;          ///< the maps below were made after so many repairs
   std::shared_ptr<const VersionMap> tip_;      ///< the newest cached map

@@ -83,7 +83,7 @@ Part BlobState::stage(std::span<const WriteRegion> regions) {
       level == 0 ? lay_out(key("data") + name, pieces) : lay_out_compressed(key("data") + name, pieces, level);
   std::vector<ConstBytes>& stored = object.stored.empty() ? pieces : object.stored;
   stored.push_back(object.tail);
-  backend_->put_unannounced(object.reference.key, stored);
+  backend_->put_unannounced(object.reference.key, stored, read_soon_);
   part.object = std::move(object.reference);
   return part;
 }

@@ -12,7 +12,8 @@ namespace penstock::store {
 
 namespace {
 
-constexpr std::uint64_t kReservedBytes = 1 << 20;
+/// Smaller files are not worth a system call that others than the write need.
+constexpr std::uint64_t kLargeBytes = 1 << 20;
 /// Bytes that the device is told to write while the next ones are copied into the page cache.
 constexpr std::size_t kWriteBehindBytes = 8 << 20;
 
@@ -39,19 +40,18 @@ NewFile::~NewFile() {
   if (!kept_) calls_.unlink(path_);
 }
 
-void NewFile::write(std::span<const ConstBytes> pieces, bool durable) {
+void NewFile::write(std::span<const ConstBytes> pieces, bool durable, bool read_soon) {
   IoVector rest;
   rest.reserve(pieces.size());
   for (const ConstBytes piece : pieces) rest.add(piece);
   const std::uint64_t total_bytes = rest.total_bytes();
-  reserve(total_bytes);
+  begin(total_bytes, durable && !read_soon);
   transfer(std::move(rest), durable);
   complete(total_bytes, durable);
 }
 
 void NewFile::write(const Stream& stream, bool durable) {
-  drops_cached_ = durable && !stream.read_soon;
-  reserve(stream.size_bytes);
+  begin(stream.size_bytes, durable && !stream.read_soon);
   const auto next = stream.begin();
   for (ConstBytes piece = next(); !piece.empty(); piece = next()) {
     IoVector one;
@@ -62,10 +62,12 @@ void NewFile::write(const Stream& stream, bool durable) {
   complete(stream.size_bytes, durable);
 }
 
-/// Detects a full device before the first byte is written, gives contiguous space, and is faster than to allocate page
-/// by page.
-void NewFile::reserve(std::uint64_t total_bytes) {
-  if (total_bytes >= kReservedBytes && calls_.reserve(fd_, total_bytes) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+void NewFile::begin(std::uint64_t total_bytes, bool drops_cached) {
+  if (total_bytes < kLargeBytes) return;
+  drops_cached_ = drops_cached;
+  // Detects a full device before the first byte is written, gives contiguous space, and is faster than to allocate page
+  // by page.
+  if (calls_.reserve(fd_, total_bytes) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
     fail_call("cannot write " + path_, errno);
   }
 }

@@ -29,8 +29,8 @@ class NewFile {
   NewFile& operator=(const NewFile&) = delete;
 
   /// Writes the pieces, one after another. Returns when all of it is written, if `durable` to the device, and verifies
-  /// the length that the file system reports.
-  void write(std::span<const ConstBytes> pieces, bool durable);
+  /// the length that the file system reports. `read_soon` as in Stream.
+  void write(std::span<const ConstBytes> pieces, bool durable, bool read_soon = true);
   void write(const Stream& stream, bool durable);
   /// Throws what the file system reports. Some network file systems report errors of write() only here.
   void close();
@@ -46,7 +46,7 @@ class NewFile {
   void keep() { kept_ = true; }
 
  private:
-  void reserve(std::uint64_t total_bytes);
+  void begin(std::uint64_t total_bytes, bool drops_cached);
   void transfer(IoVector rest, bool durable);
   void complete(std::uint64_t total_bytes, bool durable);
   void sync();

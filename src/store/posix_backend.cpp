@@ -70,13 +70,13 @@ class PosixBackend final : public Backend {
 
   bool put_stream_if_absent(std::string_view key, const Stream& stream) override { return put_new(key, stream); }
 
-  void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
+  void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces, bool read_soon) override {
     check_key(key);
     const std::string target = path(key);
     announce_unsynced();
     in_directory(parent(target), [&] {
       NewFile file(calls_, target);
-      file.write(pieces, durable_);
+      file.write(pieces, durable_, read_soon);
       file.close();
       sync_directory(parent(target));
       file.keep();

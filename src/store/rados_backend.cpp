@@ -61,7 +61,7 @@ class RadosBackend final : public Backend {
     return put(key, pieces, false);
   }
 
-  void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
+  void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces, bool) override {
     check_key(key);
     if (put(key, pieces, true)) return;
     throw Error(ErrorCode::exists, url() + ": another writer uses the same identity, object " + std::string(key) +

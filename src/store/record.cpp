@@ -10,7 +10,7 @@ namespace penstock::store {
 namespace {
 
 constexpr std::uint32_t kRecordMagic = 0x52565350;  // "PSVR"
-constexpr std::uint32_t kPartMagic = 0x54505350;    // "PSPT"
+constexpr std::uint32_t kPartsMagic = 0x54505350;   // "PSPT"
 
 /// Of records and parts with compressed data. Those without have kFormat, so older versions of Penstock read them.
 constexpr std::uint16_t kCompressed = 2;
@@ -44,6 +44,25 @@ Part decode_part(Decoder& decoder, std::uint16_t format) {
     total_bytes += extent.size_bytes;
   }
   return part;
+}
+
+std::uint16_t format_of(std::span<const Part> parts) {
+  const bool compressed =
+      std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.object.compressed(); });
+  return compressed ? kCompressed : kFormat;
+}
+
+void encode_parts(Encoder& encoder, std::span<const Part> parts, std::uint16_t format) {
+  encoder.number(std::uint64_t{parts.size()});
+  for (const Part& part : parts) encode_part(encoder, part, format);
+}
+
+std::vector<Part> decode_parts(Decoder& decoder, std::uint16_t format) {
+  const std::uint64_t count = decoder.count(60);
+  std::vector<Part> parts;
+  parts.reserve(count);
+  for (std::uint64_t i = 0; i < count; ++i) parts.push_back(decode_part(decoder, format));
+  return parts;
 }
 
 }  // namespace
@@ -82,9 +101,7 @@ ObjectReference decode_reference(Decoder& decoder) {
 
 std::vector<std::byte> encode(const Record& record) {
   Encoder encoder;
-  const bool compressed =
-      std::any_of(record.parts.begin(), record.parts.end(), [](const Part& part) { return part.object.compressed(); });
-  const std::uint16_t format = compressed ? kCompressed : kFormat;
+  const std::uint16_t format = format_of(record.parts);
   encode_head(encoder, kRecordMagic, format);
   encoder.number(static_cast<std::uint16_t>(record.kind));
   encoder.number(record.blob_id);
@@ -93,8 +110,7 @@ std::vector<std::byte> encode(const Record& record) {
   encoder.number(record.identity);
   encoder.number(record.base);
   encoder.number(record.number);
-  encoder.number(std::uint64_t{record.parts.size()});
-  for (const Part& part : record.parts) encode_part(encoder, part, format);
+  encode_parts(encoder, record.parts, format);
   return encoder.seal();
 }
 
@@ -111,27 +127,24 @@ Record decode_record(ConstBytes sealed, const std::string& source) {
   record.identity = decoder.number<std::uint64_t>();
   record.base = decoder.number<std::uint64_t>();
   record.number = decoder.number<std::uint64_t>();
-  const std::uint64_t parts = decoder.count(60);
-  record.parts.reserve(parts);
-  for (std::uint64_t i = 0; i < parts; ++i) record.parts.push_back(decode_part(decoder, format));
+  record.parts = decode_parts(decoder, format);
   decoder.end();
   return record;
 }
 
-std::vector<std::byte> encode(const Part& part) {
+std::vector<std::byte> encode(std::span<const Part> parts) {
   Encoder encoder;
-  const std::uint16_t format = part.object.compressed() ? kCompressed : kFormat;
-  encode_head(encoder, kPartMagic, format);
-  encode_part(encoder, part, format);
+  const std::uint16_t format = format_of(parts);
+  encode_head(encoder, kPartsMagic, format);
+  encode_parts(encoder, parts, format);
   return encoder.seal();
 }
 
-Part decode_part(ConstBytes sealed, const std::string& source) {
+std::vector<Part> decode_staged(ConstBytes sealed, const std::string& source) {
   Decoder decoder(unseal(sealed, source), source);
-  const std::uint16_t format = decode_head(decoder, kPartMagic, source, kCompressed);
-  Part part = decode_part(decoder, format);
+  std::vector<Part> parts = decode_parts(decoder, decode_head(decoder, kPartsMagic, source, kCompressed));
   decoder.end();
-  return part;
+  return parts;
 }
 
 }  // namespace penstock::store

@@ -63,8 +63,9 @@ std::vector<std::byte> encode(const Record& record);
 /// Throws Error(corrupt) that names `source`; Error(unsupported) for a newer format.
 Record decode_record(ConstBytes sealed, const std::string& source);
 
-std::vector<std::byte> encode(const Part& part);
-Part decode_part(ConstBytes sealed, const std::string& source);
+/// The parts of one staged write.
+std::vector<std::byte> encode(std::span<const Part> parts);
+std::vector<Part> decode_staged(ConstBytes sealed, const std::string& source);
 
 void encode_reference(Encoder& encoder, const ObjectReference& reference);
 ObjectReference decode_reference(Decoder& decoder);

@@ -45,10 +45,12 @@ class S3Backend final : public Backend {
   }
 
   /// Large objects go in parts, several at a time. No other process uses their names, so a look is enough.
-  void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
+  void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces, bool read_soon) override {
     check_key(key);
     const Stream stream = stream_of(pieces);
-    if (stream.size_bytes <= bucket_.place().part_bytes || exists(key)) return Backend::put_unannounced(key, pieces);
+    if (stream.size_bytes <= bucket_.place().part_bytes || exists(key)) {
+      return Backend::put_unannounced(key, pieces, read_soon);
+    }
     bucket_.put_in_parts(std::string(key), pieces);
   }
 

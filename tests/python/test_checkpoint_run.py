@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import os
 import pathlib
 import subprocess
@@ -113,6 +115,40 @@ def test_a_compressed_write_of_any_size_takes_little_memory(tmp_path):
     words = [sys.executable, "-c", textwrap.dedent(program), f"file://{tmp_path}/store"]
     beside = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     assert beside <= 64 << 20, f"{beside} bytes"
+
+
+def cached_share(path: pathlib.Path) -> float:
+    """Which part of a file is in the page cache."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
+        view = np.frombuffer(mapped, np.uint8)
+        pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
+        address = ctypes.c_void_p(view.ctypes.data)
+        done = libc.mincore(address, ctypes.c_size_t(len(mapped)), pages.ctypes.data_as(ctypes.c_char_p))
+        assert done == 0, os.strerror(ctypes.get_errno())
+        del view
+    return float((pages & 1).mean())
+
+
+@pytest.mark.parametrize("burst_buffer", [False, True])
+def test_what_is_saved_does_not_stay_in_the_page_cache(url, tmp_path, burst_buffer):
+    """It would take the place of what the program reads."""
+    with (tmp_path / "plain").open("wb") as plain:
+        plain.write(bytes(MIB))
+        plain.flush()
+        os.fsync(plain.fileno())
+        os.posix_fadvise(plain.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached_share(tmp_path / "plain") > 0.1:
+        pytest.skip("this file system keeps all files in memory")
+    fast = f"file://{tmp_path}/fast" if burst_buffer else None
+    state = np.random.default_rng(0).integers(0, 256, 32 * MIB, np.uint8)
+    with ps.Checkpointer(url, run="one", burst_buffer=fast) as ck:
+        ck.save(1, {"a": state}).wait()
+        large = [path for path in (tmp_path / "store").rglob("data/*") if path.stat().st_size >= MIB]
+        assert sum(path.stat().st_size for path in large) >= 32 * MIB
+        # The kernel may keep a few pages that are on their way to its lists.
+        assert [path for path in large if cached_share(path) > 0.1] == []
+        assert np.array_equal(ck.restore()[1]["a"], state)
 
 
 def test_the_store_sees_the_checkpoints(url):

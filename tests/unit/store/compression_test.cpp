@@ -125,6 +125,31 @@ TEST(Compression, LargeMapsAreReadInParts) {
   expect_sound_store(directory.url());
 }
 
+TEST(Compression, AStagedWriteTakesMemoryForFewBytesAtATime) {
+  constexpr std::uint64_t kMostBytes = 32 << 20;  // of compressed data in memory
+  const TemporaryDirectory directory;
+  Store store(directory.url(), {.durable = false, .compress_level = kLevel});
+  Blob blob = store.create("field", {.grows = true});
+  std::vector<std::byte> data(70 << 20, std::byte{1});
+  data.front() = data.back() = std::byte{2};
+  const std::vector<WriteRegion> regions{{5, ConstBytes(data).first(1000)}, {5000, data}};
+  const StagedWrite dropped = blob.stage(regions);
+  const StagedWrite staged = blob.stage(regions);
+  const auto backend = open_backend(directory.url());
+  const auto state = BlobState::open(backend, "field");
+  EXPECT_GE(backend->list(state->key("data")).size(), 6U);
+  blob.discard(dropped);
+  ASSERT_EQ(blob.commit(std::span(&staged, 1)), std::optional<std::uint64_t>(1));
+  const std::vector<Part> parts = state->record(1).parts;
+  EXPECT_EQ(backend->list(state->key("data")).size(), parts.size());
+  for (const Part& part : parts) EXPECT_LE(part.object.data_bytes, kMostBytes);
+  std::vector<std::byte> found(data.size());
+  const std::vector<ReadRegion> read{{5000, found}};
+  blob.read(read);
+  EXPECT_EQ(found, data);
+  expect_sound_store(directory.url());
+}
+
 TEST(Compression, WhatDoesNotShrinkIsStoredAsItIs) {
   const TemporaryDirectory directory;
   Store store(directory.url(), {.durable = false, .compress_level = kLevel});

@@ -250,6 +250,17 @@ TEST(PosixBackend, ADurableStreamThatIsNotReadSoonDoesNotStayInThePageCache) {
       EXPECT_EQ(calls.dropped_all, drops);
       EXPECT_EQ(calls.dropped_bytes, drops ? 8U << 20 : 0U);
       EXPECT_TRUE(std::ranges::equal(read_all(*backend, "a"), whole));
+      // In pieces of memory, and too small to be worth a call.
+      calls.dropped_all = false;
+      calls.dropped_bytes = 0;
+      const ConstBytes part = whole.first(1000);
+      backend->put_unannounced("small", std::span(&part, 1), read_soon);
+      EXPECT_FALSE(calls.dropped_all);
+      const std::vector<ConstBytes> pieces{whole.first(3000001), whole.subspan(3000001)};
+      backend->put_unannounced("b", pieces, read_soon);
+      EXPECT_EQ(calls.dropped_all, drops);
+      EXPECT_EQ(calls.dropped_bytes, drops ? 8U << 20 : 0U);
+      EXPECT_TRUE(std::ranges::equal(read_all(*backend, "b"), whole));
     }
   }
 }
