@@ -56,6 +56,7 @@ packages_of_build() {
   [[ -x "$env_dir/bin/python" ]] || find_python >/dev/null || echo python3-dev python3-venv
   find_header jpeglib.h || echo libjpeg-dev
   find_header xxhash.h || echo libxxhash-dev
+  find_header nlohmann/json.hpp || echo nlohmann-json3-dev
   find_header hwloc.h || echo libhwloc-dev
   command -v ccache >/dev/null || echo ccache
   command -v pkg-config >/dev/null || echo pkg-config

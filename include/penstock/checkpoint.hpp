@@ -40,7 +40,7 @@ PENSTOCK_API std::string_view name(CheckpointLevel level);
 /// One array to save: this rank's part under `layout`. An array that all ranks hold equally is saved once, with
 /// Layout::whole(shape, 0): the other ranks pass an empty span.
 struct CheckpointArray {
-  std::string name;  ///< unique, not empty; equal on all ranks, as are dtype, layout and order
+  std::string name;  ///< unique, not empty, UTF-8; equal on all ranks, as are dtype, layout and order
   DType dtype = DType::uint8;
   Layout layout;     ///< on at most as many ranks as save
   ConstBytes local;  ///< local_size_elems(rank) elements; read during save() only, unless `copied_later`
@@ -181,9 +181,9 @@ class PENSTOCK_API Checkpointer {
   /// Copies the arrays and returns; everything else runs in the background. First waits until there is room in the
   /// staging memory: see CheckpointerOptions::staging_bytes and staging_buffers. An existing step is replaced once the
   /// new one is drained. A step below earlier ones supersedes them: the run has gone back. They stay until a drained
-  /// checkpoint reaches their steps, and with keep = 0 for ever. `metadata` is any text; rank 0's is saved, and its
-  /// `metrics`. Collective. Throws the Error of an invalid argument, or of an earlier failed checkpoint that no wait()
-  /// has thrown; then no rank saves this step. Ranks on which save() did not throw get the error from wait().
+  /// checkpoint reaches their steps, and with keep = 0 for ever. `metadata` is any text in UTF-8; rank 0's is saved,
+  /// and its `metrics`. Collective. Throws the Error of an invalid argument, or of an earlier failed checkpoint that no
+  /// wait() has thrown; then no rank saves this step. Ranks on which save() did not throw get the error from wait().
   CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata = {},
                         const CheckpointMetrics& metrics = {});
 

@@ -1,7 +1,8 @@
-// A small JSON writer and parser, for reports, manifests and tuning tables.
+// JSON of reports, manifests and tuning tables. It is read by nlohmann's library, which this header keeps out of sight.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,8 +10,11 @@
 
 namespace penstock::json {
 
-/// `text` as a JSON string. Bytes beyond ASCII are not changed.
+/// `text` as a JSON string. What is not UTF-8 in it becomes U+FFFD.
 std::string quoted(std::string_view text);
+
+/// `text` as a JSON string, from which Value::parse gives it again. Throws Error(invalid_argument) if it is not UTF-8.
+std::string quoted_exactly(std::string_view text);
 
 /// An object, written member by member.
 class Object {
@@ -32,7 +36,8 @@ class Object {
 /// A parsed value. Accessors of the wrong type throw Error(corrupt), which names the expected type.
 class Value {
  public:
-  /// Parses a text that is one value.
+  Value() = default;
+  /// Parses a text that is one value, in UTF-8. Of members with the same name, the first counts.
   static Value parse(std::string_view text);
 
   const Value& at(std::string_view key) const;
@@ -44,10 +49,12 @@ class Value {
 
  private:
   enum class Kind { null, boolean, number, text, array, object };
-  class Parser;
+  class Builder;
+  explicit Value(Kind kind) : kind_(kind) {}
 
   Kind kind_ = Kind::null;
-  std::string text_;  ///< of strings; the digits of numbers
+  std::string text_;
+  std::optional<std::uint64_t> number_;  ///< of numbers that are non-negative integers below 2^64
   std::vector<Value> items_;
   std::vector<std::pair<std::string, Value>> members_;
 };

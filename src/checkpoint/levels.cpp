@@ -222,16 +222,14 @@ void Saver::put(Peers& peers, Tier& tier, Job& job, const Content& content, cons
     const Base base = base_of(peers, tier, job.attempt(), what);
     Written own;
     bool foreign = false;
+    std::vector<ObjectInfo> objects;
     try {
-      std::vector<ObjectInfo> objects = agree(peers, what, [&] {
+      objects = agree(peers, what, [&] {
         unless_fenced(*tiers_.slow, job.attempt(), foreign,
                       [&] { own = tier.write(job.attempt(), peers.rank(), content, base); });
         return content.info;
       });
       job.own = content.info;
-      if (peers.rank() == 0 && job.manifest.empty()) {
-        job.manifest = manifest_of(job, std::move(objects), options_.chunk_bytes);
-      }
       if (partners_ && &tier == tiers_.fast.get()) {
         copy_to_partner(peers, tier, job.version(), content, *partners_, what);
       }
@@ -242,8 +240,11 @@ void Saver::put(Peers& peers, Tier& tier, Job& job, const Content& content, cons
     Draft draft{job.manifest, job.end_bytes, base, {}};
     draft.drained = &tier != &tiers_.first();
     if (tier.builds_on_base()) draft.written = gather(peers, own);
+    const auto complete = [&] {
+      if (job.manifest.empty()) job.manifest = manifest_of(job, std::move(objects), options_.chunk_bytes);
+    };
     const auto discard_own = [&] { discard(tier, job, own); };
-    published = publish(peers, tier, job.attempt(), draft, discard_own, what);
+    published = publish(peers, tier, job.attempt(), draft, complete, discard_own, what);
     if (published == 0) continue;
     if (partners_ && &tier == tiers_.fast.get()) {
       try {
@@ -284,10 +285,11 @@ void Saver::discard(Tier& tier, const Job& job, const Written& own) {
   if (partners_ && &tier == tiers_.fast.get()) tier.discard(job.attempt(), partners_->kept, {}, warning);
 }
 
-/// All data is durable before. Returns the number of the publication; 0 if the ranks have to write again. `discard`
-/// takes back what this rank has written.
+/// All data is durable before. Returns the number of the publication; 0 if the ranks have to write again. `complete`
+/// makes what the draft still lacks, on rank 0; `discard` takes back what this rank has written.
 std::uint64_t Saver::publish(Peers& peers, Tier& tier, const Attempt& of, const Draft& draft,
-                             const std::function<void()>& discard, const std::string& what) {
+                             const std::function<void()>& complete, const std::function<void()>& discard,
+                             const std::string& what) {
   struct Result {
     Outcome outcome;
     std::uint64_t number = 0;
@@ -299,6 +301,9 @@ std::uint64_t Saver::publish(Peers& peers, Tier& tier, const Attempt& of, const 
     if (peers.rank() != 0) return result;
     Publication publication;
     failure = attempt(what, 0, [&] {
+      publication.gone = true;
+      complete();
+      publication.gone = false;
       publication = tier.publish(of, draft, *tiers_.slow);
       if (publication.failure) throw *publication.failure;
     });

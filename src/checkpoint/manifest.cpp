@@ -148,7 +148,8 @@ std::string Manifest::serialize() const {
   std::map<std::string, std::size_t> known;
   const std::string of_arrays = list(arrays, ",\n", [&](const ArraySpec& array, std::size_t i) {
     const std::string layout = array.layout.serialize();
-    std::string head = "{\"name\": " + json::quoted(array.name) + ", \"dtype\": " + json::quoted(name(array.dtype));
+    std::string head =
+        "{\"name\": " + json::quoted_exactly(array.name) + ", \"dtype\": " + json::quoted(name(array.dtype));
     if (large) {
       const auto [at, is_new] = known.emplace(layout, layouts.size());
       if (is_new) layouts.push_back(layout);
@@ -172,12 +173,12 @@ std::string Manifest::serialize() const {
   if (!metrics.empty()) {
     std::string members;
     for (const auto& [metric, value] : metrics) {
-      members += (members.empty() ? "" : ", ") + std::string("[") + json::quoted(metric) + ", " +
+      members += (members.empty() ? "" : ", ") + std::string("[") + json::quoted_exactly(metric) + ", " +
                  json::quoted(to_text(value)) + "]";
     }
     text += ",\n\"metrics\": [" + members + "]";
   }
-  text += ",\n\"metadata\": " + json::quoted(metadata);
+  text += ",\n\"metadata\": " + json::quoted_exactly(metadata);
   const std::string checksum = to_hex(digest(text));
   return text + std::string(kChecksumField) + checksum + std::string(kEnd);
 }

@@ -231,7 +231,8 @@ void Saver::put_left(Peers& peers, const Job& job, const std::string& text, cons
       for (const auto& [object, part] : written) own.insert(own.end(), part.begin(), part.end());
       draft.written = gather(peers, own);
     }
-    published = publish(peers, tier, of, draft, discard_own, what);
+    published = publish(
+        peers, tier, of, draft, [] {}, discard_own, what);
   }
 }
 

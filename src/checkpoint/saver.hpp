@@ -94,7 +94,8 @@ class Saver {
   void put(Peers& peers, Tier& tier, Job& job, const Content& content, const std::string& what);
   Base base_of(Peers& peers, Tier& tier, const Attempt& attempt, const std::string& what) const;
   std::uint64_t publish(Peers& peers, Tier& tier, const Attempt& attempt, const Draft& draft,
-                        const std::function<void()>& discard, const std::string& what);
+                        const std::function<void()>& complete, const std::function<void()>& discard,
+                        const std::string& what);
   void discard(Tier& tier, const Job& job, const Written& own);
   void copy_manifest(Peers& peers, Tier& tier, const Job& job, const std::string& what);
   void retire_after(Peers& peers, const Job& job, const Version& saved, bool drained);

@@ -27,7 +27,7 @@ def bash(lines: str) -> str:
 
 def test_the_demo_needs_no_package_of_the_tests() -> None:
     demo = set(bash("missing_packages demo").split())
-    assert {"g++", "python3-dev", "python3-venv", "libjpeg-dev", "libxxhash-dev"} <= demo
+    assert {"g++", "python3-dev", "python3-venv", "libjpeg-dev", "libxxhash-dev", "nlohmann-json3-dev"} <= demo
     assert "libgtest-dev" not in demo
     assert "libgtest-dev" in set(bash("missing_packages all").split()) - demo
 

@@ -33,6 +33,7 @@ LIBRARIES = {
     "find_package(PNG": ("libpng", "libpng", "libpng-dev", "libpng16-16t64"),
     "find_library(WEBP": ("libwebp-base", "libwebp", "libwebp-dev", "libwebp7"),
     "find_path(XXHASH": ("xxhash", "xxhash", "libxxhash-dev", ""),
+    "find_path(NLOHMANN_JSON": ("nlohmann_json", "nlohmann-json", "nlohmann-json3-dev", ""),
     "pkg_check_modules(HWLOC": ("libhwloc", "hwloc", "libhwloc-dev", "libhwloc15"),
 }
 
@@ -195,7 +196,7 @@ def test_easybuild() -> None:
         "scikit-build-core",
         "nanobind",
     } <= needed
-    assert {"libjpeg-turbo", "libpng", "libwebp", "xxHash", "hwloc"} <= needed
+    assert {"libjpeg-turbo", "libpng", "libwebp", "xxHash", "nlohmann_json", "hwloc"} <= needed
     assert set(TO_RUN) == {"numpy", "click", "rich", "mpi4py"}, (
         "tell EasyBuild's recipe, and this test, where it comes from"
     )

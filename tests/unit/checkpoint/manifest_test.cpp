@@ -56,6 +56,20 @@ TEST(Manifest, MetricsAndTheTimeComeBackExactly) {
   EXPECT_EQ(parsed.metrics, manifest.metrics);
 }
 
+TEST(Manifest, WhatWouldNotComeBackIsRefused) {
+  Manifest manifest = example();
+  manifest.arrays[1].name =
+      "gr\xf6\xdf"
+      "e";
+  EXPECT_THROW(manifest.serialize(), Error);
+  manifest = example();
+  manifest.metadata = "\xf6";
+  EXPECT_THROW(manifest.serialize(), Error);
+  manifest = example();
+  manifest.metrics = {{"\xf6", 1}};
+  EXPECT_THROW(manifest.serialize(), Error);
+}
+
 TEST(Manifest, EveryFlippedBitAndEveryTruncationIsFound) {
   const std::string text = example().serialize();
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -342,6 +342,26 @@ TEST(SaveRestore, WrongArgumentsOnOneRankFailThatStepOnAll) {
   }
 }
 
+TEST(SaveRestore, MetadataThatAManifestCannotHoldFailsThatStepOnAll) {
+  World world;
+  world.ranks = 2;
+  world.tiers = shared_tiers(memory(), memory());
+  run_ranks(world, [](Rank& rank) {
+    rank.save(1, Vector(rank, 1).arrays).wait(Level::drained);
+    const Vector vector(rank, 2);
+    CheckpointHandle handle = rank.save(2, vector.arrays, "\xff");
+    try {
+      handle.wait(Level::drained);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), rank.rank() == 0 ? ErrorCode::invalid_argument : ErrorCode::peer_failed);
+      EXPECT_NE(error.message().find("expected UTF-8"), std::string::npos) << error.message();
+    }
+    rank.save(3, Vector(rank, 3).arrays).wait(Level::drained);
+    expect_vector(rank.restore(), 3);
+  });
+}
+
 /// A read waits until another one is in flight, too.
 class PairedReads final : public store::Backend {
  public:

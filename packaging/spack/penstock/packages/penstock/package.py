@@ -25,6 +25,7 @@ class Penstock(CMakePackage):
     depends_on("libpng", when="+png")
     depends_on("libwebp", when="+webp")
     depends_on("xxhash", type="build")
+    depends_on("nlohmann-json", type="build")
     depends_on("hwloc@2.1:2", when="+hwloc")
 
     def cmake_args(self):

@@ -28,6 +28,7 @@ class PyPenstock(PythonPackage):
     depends_on("libpng")
     depends_on("libwebp")
     depends_on("xxhash", type="build")
+    depends_on("nlohmann-json", type="build")
     depends_on("hwloc@2.1:2")
 
     def setup_build_environment(self, env):
