@@ -337,8 +337,8 @@ struct ElementBytes {
 /// - tags are unique per pair of ranks, and at most kMaxTag
 /// - dependencies point backwards; regions and blocks lie inside their buffers; the input is never written
 /// - two steps that touch the same memory, one of them writing, have an order. The same holds for a step that reads a
-///   peer's shared buffer and a step of the owner (ordered by signal and wait), for two tasks, and for a task and a step
-///   that may run while the memory is published
+///   peer's shared buffer and a step of the owner (ordered by signal and wait), for two tasks, and for a task and a
+///   step that may run while the memory is published
 /// - shared memory is used inside a node only; tasks are equal on all ranks of a node
 /// - no order of execution deadlocks, whether sends are buffered or synchronous
 /// Returns one sentence per finding, the first 100; none means correct. `element_bytes` is the element size of reduce
