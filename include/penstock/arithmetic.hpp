@@ -11,9 +11,8 @@
 
 namespace penstock {
 
-/// One 2-d block that a `transform`, `unpack` or `remote_read` step moves: to[j][i] (transposed) or to[i][j] =
-/// alpha*op(from[i][j]) + beta*to. Offsets are relative to the step's regions; strides between neighbouring rows and
-/// columns are in elements.
+/// One 2-d block that a `transform` moves: to[j][i] (transposed) or to[i][j] = alpha*op(from[i][j]) + beta*to. Offsets
+/// are relative to the step's regions; strides between neighbouring rows and columns are in elements.
 struct Block {
   std::uint64_t from_offset_elems = 0;
   std::uint64_t to_offset_elems = 0;

@@ -48,19 +48,27 @@ using StepId = std::uint32_t;
 enum class StepKind : std::uint8_t {
   send,           ///< `from` goes to `peer` under `tag`; complete when `from` may be reused
   recv,           ///< `to` is filled with the message of `peer` under `tag`
+  signal,         ///< tells `peer` (same node) under `tag` that the dependencies are complete; a release fence
+  wait,           ///< waits for the `signal` of `peer` under `tag`; an acquire fence
+  compute,        ///< the `computation` of `from`, which lies in `source`, and `to`
+  publish_tasks,  ///< this rank's memory is ready for the tasks of `task_group`. Complete when all of them that touch
+                  ///< this rank's memory are; any core may run them
+};
+
+enum class Computation : std::uint8_t {
   copy,           ///< to = from
   reduce,         ///< to = from (op) to, element by element, as MPI_Reduce_local
   reduce_sorted,  ///< to = the blocks of `from`, each as long as `to`, sorted by value and then combined: the result
                   ///< does not depend on the order of the blocks
   transform,      ///< the blocks [first_block, first_block + block_count), see Block
-  signal,         ///< tells `peer` (same node) under `tag` that the dependencies are complete; a release fence
-  wait,           ///< waits for the `signal` of `peer` under `tag`; an acquire fence
-  read,           ///< to = the region `from` of the `shared` buffer of `peer` (same node), after a `wait` for `peer`
-  unpack,         ///< a `transform` whose `from` lies where that of a `read` does
-  publish_tasks,  ///< this rank's memory is ready for the task group [first_task(), first_task() + task_count()).
-                  ///< Complete when all tasks of the group that touch this rank's memory are; any core may run them
-  offer_read,     ///< lets `peer` (same node, needs Team::single_copy) read `from` under `tag`; complete when it has
-  remote_read,    ///< a `transform` that reads what `peer` offers under `tag` straight from the peer's memory
+};
+
+/// Where the `from` of a `compute` step lies.
+enum class StepSource : std::uint8_t {
+  local,         ///< in a buffer of this rank
+  peer_shared,   ///< in the `shared` buffer of `peer` (same node), after a `wait` for `peer`
+  peer_private,  ///< in the memory of `peer` (same node, needs Team::single_copy): what it sends under `tag`. The step
+                 ///< takes the place of the `recv`, and reads a long message where it lies. Of a `transform` only
 };
 
 /// A region of a buffer of one rank. If a rank has no input, its output stands for it, and the other way round: see
@@ -87,6 +95,14 @@ struct SharedTask {
   Lane lane = Lane::progress;  ///< application: only threads in start, test and wait run it
 };
 
+/// The tasks that one `publish_tasks` step publishes, in Plan::tasks.
+struct TaskGroup {
+  std::uint32_t first_task = 0;
+  std::uint32_t task_count = 0;
+
+  bool contains(std::size_t task) const { return task - first_task < task_count; }
+};
+
 inline constexpr std::uint32_t kMaxTag = (1u << 16) - 1;
 inline constexpr std::uint64_t kFlaggedBytes = 2048;  ///< see Plan::by_flags
 
@@ -97,18 +113,18 @@ struct Step {
   std::uint32_t tag = 0;  ///< distinguishes messages between the same two ranks within the plan; at most kMaxTag
   std::uint32_t first_dependency = 0;  ///< into Plan::dependencies
   std::uint32_t dependency_count = 0;
-  std::uint32_t first_block = 0;  ///< into Plan::blocks; of a `publish_tasks` see first_task()
+  std::uint32_t first_block = 0;  ///< into Plan::blocks
   std::uint32_t block_count = 0;
-  std::uint32_t segment = 0;  ///< pipeline segment, for the passes and the trace
-  std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 if there is no tree
-  StepKind kind = StepKind::copy;
+  std::uint32_t task_group = 0;  ///< of a `publish_tasks`: into Plan::task_groups
+  std::uint32_t segment = 0;     ///< pipeline segment, for the passes and the trace
+  std::uint16_t level = 0;       ///< level of the tree, 1 at the root; 0 if there is no tree
+  StepKind kind = StepKind::compute;
+  Computation computation = Computation::copy;
+  StepSource source = StepSource::local;
   Lane lane = Lane::progress;
-  bool scaled = false;  ///< of steps with blocks: apply op, alpha and beta; otherwise a plain copy
-
-  /// Of a `publish_tasks`: its task group, into Plan::tasks. Takes the place of the blocks, which it does not have.
-  std::uint32_t first_task() const { return first_block; }
-  std::uint32_t task_count() const { return block_count; }
+  bool scaled = false;  ///< of a `transform`: apply op, alpha and beta; otherwise a plain copy
 };
+static_assert(sizeof(Step) == 88);  // plans of simulated jobs have millions of steps
 
 /// This rank's steps. A dependency has a smaller StepId than the step that waits for it. So the order of `steps` is a
 /// legal order, and a plan has no cycle.
@@ -132,7 +148,8 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<StepId> dependencies;
   std::vector<Block> blocks;
-  std::vector<SharedTask> tasks;         ///< the same on all ranks of a node
+  std::vector<SharedTask> tasks;  ///< the same on all ranks of a node
+  std::vector<TaskGroup> task_groups;
   std::vector<RankRegion> task_regions;  ///< the same on all ranks of a node
 };
 
@@ -162,37 +179,39 @@ class PlanBuilder {
     return add({.to = to, .peer = peer, .tag = tag, .kind = StepKind::recv}, after);
   }
   StepId copy(Region from, Region to, std::span<const StepId> after) {
-    return add({.from = from, .to = to, .kind = StepKind::copy}, after);
+    return add({.from = from, .to = to, .computation = Computation::copy}, after);
   }
   StepId reduce(Region from, Region to, std::span<const StepId> after) {
-    return add({.from = from, .to = to, .kind = StepKind::reduce}, after);
+    return add({.from = from, .to = to, .computation = Computation::reduce}, after);
   }
   StepId reduce_sorted(Region from, Region to, std::span<const StepId> after) {
-    return add({.from = from, .to = to, .kind = StepKind::reduce_sorted}, after);
+    return add({.from = from, .to = to, .computation = Computation::reduce_sorted}, after);
   }
   StepId transform(Region from, Region to, std::span<const Block> blocks, bool scaled, std::span<const StepId> after) {
-    return add_blocks({.from = from, .to = to, .kind = StepKind::transform, .scaled = scaled}, blocks, after);
+    return transform({.from = from, .to = to, .scaled = scaled}, blocks, after);
   }
+  /// A copy from the peer's shared buffer.
+  StepId read(Region from, int peer, Region to, std::span<const StepId> after) {
+    return add({.from = from, .to = to, .peer = peer, .source = StepSource::peer_shared}, after);
+  }
+  /// A transform from the peer's shared buffer.
   StepId unpack(Region from, int peer, Region to, std::span<const Block> blocks, std::span<const StepId> after) {
-    return add_blocks({.from = from, .to = to, .peer = peer, .kind = StepKind::unpack, .scaled = true}, blocks, after);
+    return transform({.from = from, .to = to, .peer = peer, .source = StepSource::peer_shared, .scaled = true}, blocks,
+                     after);
   }
-  StepId offer_read(Region from, int peer, std::uint32_t tag, std::span<const StepId> after) {
-    return add({.from = from, .peer = peer, .tag = tag, .kind = StepKind::offer_read}, after);
-  }
+  /// A transform of what the peer sends.
   StepId remote_read(std::uint64_t size_bytes, int peer, std::uint32_t tag, Region to, std::span<const Block> blocks,
                      std::span<const StepId> after) {
-    const Region from{0, size_bytes, Buffer::scratch};  // remote reads have the element type of scratch memory
-    return add_blocks({.from = from, .to = to, .peer = peer, .tag = tag, .kind = StepKind::remote_read, .scaled = true},
-                      blocks, after);
+    const Region from{0, size_bytes, Buffer::scratch};  // messages have the element type of scratch memory
+    return transform(
+        {.from = from, .to = to, .peer = peer, .tag = tag, .source = StepSource::peer_private, .scaled = true}, blocks,
+        after);
   }
   StepId signal(int peer, std::uint32_t tag, std::span<const StepId> after) {
     return add({.peer = peer, .tag = tag, .kind = StepKind::signal}, after);
   }
   StepId wait(int peer, std::uint32_t tag, std::span<const StepId> after) {
     return add({.peer = peer, .tag = tag, .kind = StepKind::wait}, after);
-  }
-  StepId read(Region from, int peer, Region to, std::span<const StepId> after) {
-    return add({.from = from, .to = to, .peer = peer, .kind = StepKind::read}, after);
   }
 
   /// Adds a task to the plan and returns its index. publish_tasks() publishes tasks that have been added.
@@ -206,10 +225,9 @@ class PlanBuilder {
     return static_cast<std::uint32_t>(plan_.tasks.size() - 1);
   }
   StepId publish_tasks(std::uint32_t first_task, std::uint32_t task_count, std::span<const StepId> after) {
-    Step step{.kind = StepKind::publish_tasks};
-    step.first_block = first_task;
-    step.block_count = task_count;
-    return add(step, after);
+    plan_.task_groups.push_back({first_task, task_count});
+    const auto group = static_cast<std::uint32_t>(plan_.task_groups.size() - 1);
+    return add({.task_group = group, .kind = StepKind::publish_tasks}, after);
   }
 
   StepId send(Region from, int peer, std::uint32_t tag, After after = {}) { return send(from, peer, tag, span(after)); }
@@ -250,7 +268,8 @@ class PlanBuilder {
     return region;
   }
 
-  StepId add_blocks(Step step, std::span<const Block> blocks, std::span<const StepId> after) {
+  StepId transform(Step step, std::span<const Block> blocks, std::span<const StepId> after) {
+    step.computation = Computation::transform;
     step.first_block = static_cast<std::uint32_t>(plan_.blocks.size());
     step.block_count = static_cast<std::uint32_t>(blocks.size());
     plan_.blocks.insert(plan_.blocks.end(), blocks.begin(), blocks.end());
@@ -314,12 +333,12 @@ struct ElementBytes {
 };
 
 /// Checks the plans of all ranks against each other; plans[r] is the plan of rank r. It checks that
-/// - each send has one recv of the same size, each signal one wait, each offer_read one remote_read
+/// - each send has one recv, or compute from the peer's private memory, of the same size, each signal one wait
 /// - tags are unique per pair of ranks, and at most kMaxTag
 /// - dependencies point backwards; regions and blocks lie inside their buffers; the input is never written
-/// - two steps that touch the same memory, one of them writing, have an order. The same holds for a `read` or `unpack`
-///   and a step of the owner (ordered by signal and wait), for two tasks, and for a task and a step that may run while
-///   the memory is published
+/// - two steps that touch the same memory, one of them writing, have an order. The same holds for a step that reads a
+///   peer's shared buffer and a step of the owner (ordered by signal and wait), for two tasks, and for a task and a
+///   step that may run while the memory is published
 /// - shared memory is used inside a node only; tasks are equal on all ranks of a node
 /// - no order of execution deadlocks, whether sends are buffered or synchronous
 /// Returns one sentence per finding, the first 100; none means correct. `element_bytes` is the element size of reduce

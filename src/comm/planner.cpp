@@ -4,6 +4,7 @@
 
 #include "comm/check.hpp"
 #include "penstock/error.hpp"
+#include "plan/order.hpp"
 
 namespace penstock::comm {
 
@@ -56,7 +57,7 @@ json::Object Planner::facts_of(const Planned& planned) const {
   std::uint64_t read_bytes = 0;
   std::uint64_t messages = 0;
   for (const Step& step : plan.steps) {
-    if (step.kind == StepKind::read) read_bytes += step.from.size_bytes;
+    if (plan::touches(step).reads_remote) read_bytes += step.from.size_bytes;
     if (step.kind != StepKind::send) continue;
     sent_bytes += step.from.size_bytes;
     ++messages;

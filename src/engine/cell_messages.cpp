@@ -11,14 +11,13 @@ void CellMessages::post(Operation& operation, StepId step) {
   const ConstBytes data = operation.source(what.from);
   Header header = core_.header_for(operation, MessageKind::eager, what.tag);
   header.message = {.bytes = data.size(), .address = 0, .transfer = 0};
-  if (what.kind == StepKind::send && data.size() <= core_.node.eager_bytes &&
-      data.size() <= cells_.most_payload_bytes(data.size())) {
+  if (data.size() <= core_.node.eager_bytes && data.size() <= cells_.most_payload_bytes(data.size())) {
     const std::uint32_t peer = core_.local(what.peer);
     if (core_.detector.is_gone(peer) || (backlog_[peer].empty() && fill_cell(peer, header, data)))
       return core_.complete(operation, step);
     return add_to_backlog(peer, {header, data, nullptr, &operation, step});
   }
-  header.kind = what.kind == StepKind::offer_read ? MessageKind::offer_read : MessageKind::rts;
+  header.kind = MessageKind::rts;
   header.message.address = reinterpret_cast<std::uint64_t>(data.data());
   header.message.transfer = sends_.add({.operation = &operation, .step = step, .data = data});
   send(what.peer, header, {}, &operation);

@@ -13,13 +13,11 @@
 namespace penstock::engine {
 namespace {
 
-std::uint64_t key_of(StepKind consumer, int peer, std::uint32_t tag) {
-  return (static_cast<std::uint64_t>(peer) << 32) | (static_cast<std::uint64_t>(consumer) << 24) | tag;
+std::uint64_t key_of(bool is_signal, int peer, std::uint32_t tag) {
+  return (static_cast<std::uint64_t>(peer) << 32) | (is_signal ? 1u << 24 : 0u) | tag;
 }
 
 std::uint64_t scatter(std::uint64_t key) { return (key * 0x9E3779B97F4A7C15u) >> 20; }
-
-bool reads_peer(StepKind kind) { return kind == StepKind::read || kind == StepKind::unpack; }
 
 }  // namespace
 
@@ -36,7 +34,7 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
     dependency_counts_[i] = step.dependency_count;
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       ++first_dependent_[plan.dependencies[step.first_dependency + d] + 1];
-    if (reads_peer(step.kind)) reads_peers_ = true;
+    if (plan::touches(step).reads_remote) reads_peers_ = true;
   }
   for (const auto& [first, second] : edges) {
     ++dependency_counts_[second];
@@ -110,30 +108,31 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
     const auto where = [&] { return "step " + std::to_string(i) + " "; };
-    // `read` and `unpack` copy from the peer's buffer, whose size only the peer's plan knows.
-    const bool is_elsewhere = reads_peer(step.kind) || step.kind == StepKind::remote_read;
-    if ((!is_elsewhere && !inside(step.from)) || !inside(step.to))
+    const plan::Touches touches = plan::touches(step);
+    // Only the peer's plan knows the size of the peer's buffer.
+    if ((touches.reads && !inside(step.from)) || !inside(step.to))
       reject_plan(plan, where() + "lies outside of its buffer");
-    if (reads_peer(step.kind) && !plan::is_inside(step.from, shared_limit_bytes))
+    if (touches.reads_remote && !plan::is_inside(step.from, shared_limit_bytes))
       reject_plan(plan, where() + "reads outside of a peer's shared buffer");
-    if ((step.kind == StepKind::copy || step.kind == StepKind::reduce || step.kind == StepKind::read) &&
+    if ((plan::computes(step, Computation::copy) || plan::computes(step, Computation::reduce)) &&
         step.from.size_bytes != step.to.size_bytes)
       reject_plan(plan, where() + "moves " + std::to_string(step.from.size_bytes) + " bytes into " +
                             std::to_string(step.to.size_bytes));
-    if (step.kind == StepKind::reduce_sorted &&
+    if (plan::computes(step, Computation::reduce_sorted) &&
         (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0))
       reject_plan(plan, where() + "combines " + std::to_string(step.from.size_bytes) + " bytes into " +
                             std::to_string(step.to.size_bytes));
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       if (plan.dependencies.at(step.first_dependency + d) >= i)
         reject_plan(plan, where() + "waits for a step that is not before it");
-    if (step.kind == StepKind::publish_tasks) continue;
     if (std::size_t{step.first_block} + step.block_count > plan.blocks.size())
       reject_plan(plan, where() + "names blocks that the plan does not have");
-    if (!plan::touches(step.kind).has_peer) continue;
+    if (!touches.has_peer) continue;
     if (step.peer < 0 || step.peer >= plan.size) reject_plan(plan, where() + "has a peer that does not exist");
     if (step.tag > kMaxTag) reject_plan(plan, where() + "has a tag above " + std::to_string(kMaxTag));
-    const bool is_remote_read = step.kind == StepKind::offer_read || step.kind == StepKind::remote_read;
+    const bool is_remote_read = step.kind == StepKind::compute && plan::takes_message(step);
+    if (is_remote_read && !plan::has_blocks(step))
+      reject_plan(plan, where() + "reads a peer's private memory and is no transform");
     if (is_remote_read && (!team.single_copy || step.peer == team.rank))
       reject_plan(plan, where() + "needs the memory of rank " + std::to_string(step.peer) +
                             ", and the ranks cannot read each other's; plan with the engine's team");
@@ -146,14 +145,14 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
 
 void CompiledPlan::index_receivers(const Plan& plan) {
   std::size_t count = 0;
-  for (const Step& step : plan.steps) count += plan::consumes(step.kind);
+  for (const Step& step : plan.steps) count += plan::consumes(step);
   if (count == 0) return;
   receivers_.assign(std::bit_ceil(count * 2), Entry{0, kNone});
   const std::size_t mask = receivers_.size() - 1;
   for (std::size_t i = plan.steps.size(); i-- > 0;) {
     const Step& step = plan.steps[i];
-    if (!plan::consumes(step.kind)) continue;
-    const std::uint64_t key = key_of(step.kind, step.peer, step.tag);
+    if (!plan::consumes(step)) continue;
+    const std::uint64_t key = key_of(step.kind == StepKind::wait, step.peer, step.tag);
     std::size_t at = scatter(key) & mask;
     while (receivers_[at].step != kNone && receivers_[at].key != key) at = (at + 1) & mask;
     if (receivers_[at].step != kNone) {
@@ -164,9 +163,9 @@ void CompiledPlan::index_receivers(const Plan& plan) {
   }
 }
 
-StepId CompiledPlan::receiver(StepKind consumer, int peer, std::uint32_t tag) const {
+StepId CompiledPlan::receiver(bool is_signal, int peer, std::uint32_t tag) const {
   if (receivers_.empty()) return kNone;
-  const std::uint64_t key = key_of(consumer, peer, tag);
+  const std::uint64_t key = key_of(is_signal, peer, tag);
   const std::size_t mask = receivers_.size() - 1;
   for (std::size_t at = scatter(key) & mask; receivers_[at].step != kNone; at = (at + 1) & mask)
     if (receivers_[at].key == key) return receivers_[at].step;

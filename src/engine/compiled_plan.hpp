@@ -44,9 +44,9 @@ class CompiledPlan {
   const std::shared_ptr<const RemoteTraffic>& traffic() const { return traffic_; }  ///< nullptr: none
   const CompiledTasks& tasks() const { return tasks_; }
 
-  /// The first step of this kind (recv, wait or remote_read) for `peer` and `tag`, and the next one after `step`.
+  /// The first step that takes a signal, or a message, of `peer` under `tag`, and the next one after `step`.
   /// Several such steps take messages in the order of arrival, so both sides must order these steps by dependencies.
-  StepId receiver(StepKind consumer, int peer, std::uint32_t tag) const;
+  StepId receiver(bool is_signal, int peer, std::uint32_t tag) const;
   StepId next_receiver(StepId step) const { return next_receiver_.empty() ? kNone : next_receiver_[step]; }
 
  private:

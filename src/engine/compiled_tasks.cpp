@@ -36,9 +36,10 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
   for (StepId id = 0; id < plan.steps.size(); ++id) {
     const Step& step = plan.steps[id];
     if (step.kind != StepKind::publish_tasks) continue;
-    if (std::size_t{step.first_task()} + step.task_count() > plan.tasks.size())
+    if (!plan::has_its_tasks(plan, step))
       reject_plan(plan, "step " + std::to_string(id) + " publishes tasks that the plan does not have");
-    for (std::uint32_t task = step.first_task(); task < step.first_task() + step.task_count(); ++task) {
+    const TaskGroup& group = plan.task_groups[step.task_group];
+    for (std::uint32_t task = group.first_task; task < group.first_task + group.task_count; ++task) {
       if (group_[task] != kNoGroup) reject_plan(plan, "task " + std::to_string(task) + " is published twice");
       group_[task] = static_cast<std::uint32_t>(step_.size());
     }

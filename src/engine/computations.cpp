@@ -1,6 +1,7 @@
 #include "engine/computations.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/arithmetic.hpp"
 #include "kernels/copy.hpp"
@@ -8,6 +9,7 @@
 #include "kernels/streaming.hpp"
 #include "penstock/trace.hpp"
 #include "plan/element_types.hpp"
+#include "plan/order.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -17,15 +19,9 @@ constexpr std::uint64_t kLongStagedBytes = 32 << 10;   // for shorter staging bu
 constexpr std::uint64_t kLargeOutputBytes = 16 << 20;  // for half the length non-temporal stores are slower
 constexpr std::uint64_t kStreamedRunBytes = 4096;
 
-const char* name_of(StepKind kind) {
-  switch (kind) {
-    case StepKind::reduce: return "reduce";
-    case StepKind::reduce_sorted: return "reduce_sorted";
-    case StepKind::transform: return "transform";
-    case StepKind::read: return "read";
-    case StepKind::unpack: return "unpack";
-    default: return "copy";
-  }
+const char* name_of(const Step& step) {
+  if (step.source == StepSource::peer_shared) return "read";
+  return std::array{"copy", "reduce", "reduce_sorted", "transform"}[static_cast<std::size_t>(step.computation)];
 }
 
 }  // namespace
@@ -34,8 +30,8 @@ void Computations::post(Operation& operation, StepId step, ConstBytes from) {
   const Step& what = operation.step(step);
   const bool may_run = what.lane == Lane::progress || core_.caller == Caller::application;
   // A user operation must not run under the lock: it may need another lock, such as Python's.
-  const bool is_users =
-      operation.call.arithmetic.user && (what.kind == StepKind::reduce || what.kind == StepKind::reduce_sorted);
+  const bool is_users = operation.call.arithmetic.user &&
+                        (what.computation == Computation::reduce || what.computation == Computation::reduce_sorted);
   if (std::max(what.from.size_bytes, what.to.size_bytes) > kInlineBytes || !may_run || is_users)
     return core_.add_work(what.lane, {&operation, step, 0, reinterpret_cast<std::uint64_t>(from.data()), this});
   compute(operation, step, from);
@@ -61,20 +57,18 @@ void Computations::compute(const Operation& operation, StepId step, ConstBytes f
   const Step& what = operation.step(step);
   const Arithmetic& arithmetic = operation.call.arithmetic;
   const Bytes to = operation.target(what.to);
-  const trace::Span span(name_of(what.kind), what.lane == Lane::progress ? "progress" : "application",
+  const trace::Span span(name_of(what), what.lane == Lane::progress ? "progress" : "application",
                          std::max(from.size(), to.size()));
-  switch (what.kind) {
-    case StepKind::reduce: return kernels::reduce(arithmetic, from, to);
-    case StepKind::reduce_sorted: return kernels::reduce_sorted(arithmetic, kernels::parts_of(from, to.size()), to);
-    case StepKind::transform:
-    case StepKind::unpack: {
-      const bool non_temporal = what.kind == StepKind::transform && streams(operation, what, to);
-      return kernels::transform(arithmetic, plan::element_types(arithmetic, what),
-                                std::span(operation.plan().blocks).subspan(what.first_block, what.block_count),
+  switch (what.computation) {
+    case Computation::reduce: return kernels::reduce(arithmetic, from, to);
+    case Computation::reduce_sorted: return kernels::reduce_sorted(arithmetic, kernels::parts_of(from, to.size()), to);
+    case Computation::transform: {
+      const bool non_temporal = what.source == StepSource::local && streams(operation, what, to);
+      return kernels::transform(arithmetic, plan::element_types(arithmetic, what), plan::blocks(operation.plan(), what),
                                 what.scaled, from, to,
                                 non_temporal ? kernels::Stores::non_temporal : kernels::Stores::by_size);
     }
-    default:
+    case Computation::copy:
       if (kernels::copy_as_string(to.data(), from.data(), to.size())) return;
       if (streams(operation, what, to)) return kernels::stream_bytes(to.data(), from.data(), to.size());
       kernels::copy_bytes(to.data(), from.data(), to.size());

@@ -9,14 +9,6 @@
 namespace penstock::engine {
 namespace {
 
-StepKind consumer_of(MessageKind kind) {
-  switch (kind) {
-    case MessageKind::signal: return StepKind::wait;
-    case MessageKind::offer_read: return StepKind::remote_read;
-    default: return StepKind::recv;
-  }
-}
-
 std::uint64_t bytes_of(const Header& header) { return header.kind == MessageKind::signal ? 0 : header.message.bytes; }
 
 }  // namespace
@@ -64,7 +56,7 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
     promise(operation, source);
   } else {
     const CompiledPlan& compiled = *operation.call.compiled;
-    step = compiled.receiver(consumer_of(header.kind), source, header.tag);
+    step = compiled.receiver(header.kind == MessageKind::signal, source, header.tag);
     while (step != CompiledPlan::kNone && (state.flags[step] & matched)) step = compiled.next_receiver(step);
     if (step == CompiledPlan::kNone)
       core_.fail_mismatch(operation, source,
@@ -86,10 +78,9 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
 void Inbox::promise(const Operation& operation, int peer) {
   if (operation.plan().by_flags) return;
   Header answer = core_.header_for(operation, MessageKind::promised);
-  answer.count = {.messages =
-                      static_cast<std::uint64_t>(std::ranges::count_if(operation.plan().steps, [&](const Step& step) {
-                        return plan::consumer_of(step.kind).has_value() && step.peer == peer;
-                      }))};
+  answer.count = {
+      .messages = static_cast<std::uint64_t>(std::ranges::count_if(
+          operation.plan().steps, [&](const Step& step) { return plan::produces(step) && step.peer == peer; }))};
   core_.send(peer, answer, {}, nullptr);
 }
 
@@ -111,7 +102,7 @@ StepId Inbox::find(const Operation& operation, Predicate predicate) const {
   if (!operation.is_running()) return CompiledPlan::kNone;
   const State& state = states_[operation];
   for (StepId step = 0; step < state.flags.size(); ++step)
-    if (plan::consumes(operation.step(step).kind) && predicate(operation.step(step), state.flags[step])) return step;
+    if (plan::consumes(operation.step(step)) && predicate(operation.step(step), state.flags[step])) return step;
   return CompiledPlan::kNone;
 }
 

@@ -8,21 +8,20 @@ namespace penstock::engine {
 
 /// In brackets: the member of Header that belongs to the kind.
 enum class MessageKind : std::uint8_t {
-  eager,       ///< a whole message [message]
-  rts,         ///< request to send: a long message is ready; answered by fin or cts [message]
-  cts,         ///< clear to send: stream the message as `data` [transfer]
-  data,        ///< a piece of a long message [transfer]
-  fin,         ///< the receiver has read the long message, or the offered memory [transfer]
-  offer_read,  ///< an offer_read step: memory of the sender may be read; answered by fin [message]
-  signal,      ///< a signal step [shared]
-  notice,      ///< the operation failed at the source; the payload is a Notice and the text
-  probe,       ///< carries the signature, so that a mismatch is found while ranks wait for each other
-  completed,   ///< answers a probe: the operation is complete at the source, which sends nothing more for it
-  promised,    ///< answers a probe: the source still runs the operation, and has so many messages for the asker [count]
-  sent,        ///< between nodes: a part of a list of SentMessages, in order [list]
-  counts,      ///< between nodes: how many messages the source has sent up to the end of the operation's epoch [count]
-  left,        ///< between nodes: answers any packet; the source has left, and takes part in no more operations
-  recount,     ///< between nodes: asks which messages the source of `counts` has sent in the operation's epoch
+  eager,      ///< a whole message [message]
+  rts,        ///< request to send: a long message is ready; answered by fin or cts [message]
+  cts,        ///< clear to send: stream the message as `data` [transfer]
+  data,       ///< a piece of a long message [transfer]
+  fin,        ///< the receiver has read the long message [transfer]
+  signal,     ///< a signal step [shared]
+  notice,     ///< the operation failed at the source; the payload is a Notice and the text
+  probe,      ///< carries the signature, so that a mismatch is found while ranks wait for each other
+  completed,  ///< answers a probe: the operation is complete at the source, which sends nothing more for it
+  promised,   ///< answers a probe: the source still runs the operation, and has so many messages for the asker [count]
+  sent,       ///< between nodes: a part of a list of SentMessages, in order [list]
+  counts,     ///< between nodes: how many messages the source has sent up to the end of the operation's epoch [count]
+  left,       ///< between nodes: answers any packet; the source has left, and takes part in no more operations
+  recount,    ///< between nodes: asks which messages the source of `counts` has sent in the operation's epoch
 };
 
 /// What a list of messages says.

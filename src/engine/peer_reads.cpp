@@ -18,7 +18,7 @@ bool PeerReads::run(const Work& work) {
   const std::uint32_t peer = core_.local(what.peer);
   const pid_t process = core_.node.process[peer];
   const Bytes to = operation.target(what.to);
-  const int error = what.kind == StepKind::remote_read
+  const int error = what.kind == StepKind::compute
                         ? remote_read(operation.plan(), what, operation.call.arithmetic, {process, work.address}, to)
                         : read_memory(process, work.address, to);
   // The sender's memory is valid only until its operation is over. It sets its failure bit before that.

@@ -1,4 +1,4 @@
-// The receiver's side of long messages and remote_read steps inside a node: it reads the sender's memory, one copy.
+// The receiver's side of long messages inside a node: it reads the sender's memory, one copy.
 #pragma once
 
 #include <vector>

@@ -7,6 +7,7 @@
 #include "kernels/arithmetic.hpp"
 #include "kernels/block.hpp"
 #include "plan/element_types.hpp"
+#include "plan/order.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -120,8 +121,8 @@ class RemoteReader {
 int remote_read(const Plan& plan, const Step& step, const Arithmetic& arithmetic, RemoteMemory offered, Bytes to) {
   RemoteReader reader(step, arithmetic, offered, to);
   int error = 0;
-  for (std::uint32_t i = 0; i < step.block_count && error == 0; ++i)
-    error = reader.take(plan.blocks[step.first_block + i]);
+  for (const Block& block : plan::blocks(plan, step))
+    if ((error = reader.take(block)) != 0) break;
   return error;
 }
 

@@ -1,4 +1,4 @@
-// The `remote_read` step: copies blocks from the memory of another process to their targets, without a copy in between.
+// A transform whose source lies in the memory of another process, without a copy in between.
 #pragma once
 
 #include <sys/types.h>

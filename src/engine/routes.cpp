@@ -39,7 +39,6 @@ void Routes::issue(Operation& operation, StepId step) {
   const bool by_flags = operation.plan().by_flags;
   switch (what.kind) {
     case StepKind::send:
-    case StepKind::offer_read:
     case StepKind::signal:
       if (by_flags) return the<FlagExchange>().post(operation, step);
       return send_step(operation, step);
@@ -49,9 +48,9 @@ void Routes::issue(Operation& operation, StepId step) {
     case StepKind::recv:
       if (!is_near(what.peer)) return the<RemoteMessages>().post(operation, step);
       return the<Inbox>().post(operation, step);
-    case StepKind::remote_read: return the<Inbox>().post(operation, step);
     case StepKind::publish_tasks: return the<SharedTasks>().post(operation, step);
-    default:
+    case StepKind::compute:
+      if (what.source == StepSource::peer_private) return the<Inbox>().post(operation, step);
       if (by_flags && the<FlagExchange>().is_published(operation, what)) return complete(operation, step);
       the<Computations>().post(operation, step, source_of(operation, what));
   }
@@ -79,7 +78,7 @@ void Routes::send_step(Operation& operation, StepId step) {
 }
 
 ConstBytes Routes::source_of(const Operation& operation, const Step& step) {
-  if (step.kind != StepKind::read && step.kind != StepKind::unpack) return operation.source(step.from);
+  if (step.source == StepSource::local) return operation.source(step.from);
   if (step.peer == rank) return {operation.shared + step.from.offset_bytes, step.from.size_bytes};
   return operation.plan().by_flags ? the<FlagExchange>().of_peer(operation, step)
                                    : the<SharedBuffers>().of_peer(operation, step);
@@ -108,7 +107,10 @@ void Routes::deliver(Operation& operation, StepId step, const Header& header, Co
                              std::to_string(expected_bytes) + " bytes");
   if (header.kind == MessageKind::eager) {
     const trace::Span span("recv", "progress", payload.size());
-    kernels::copy_bytes(operation.target(what.to).data(), payload.data(), payload.size());
+    if (what.kind == StepKind::compute)
+      the<Computations>().compute(operation, step, payload);
+    else
+      kernels::copy_bytes(operation.target(what.to).data(), payload.data(), payload.size());
     return complete(operation, step);
   }
   return node.single_copy ? the<PeerReads>().post(operation, step, header)

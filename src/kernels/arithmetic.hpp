@@ -15,7 +15,7 @@ namespace penstock::kernels {
 /// dtype) holds. Integers wrap; float16 and bfloat16 are computed in float and rounded to nearest even.
 void reduce(const Arithmetic& arithmetic, ConstBytes from, Bytes to);
 
-/// The element types of source and target of a transform, unpack or remote_read step.
+/// The element types of source and target of a transform.
 struct ElementTypes {
   DType from;
   DType to;

@@ -5,16 +5,9 @@
 namespace penstock::plan {
 namespace {
 
-bool is_allowed(StepKind kind) {
-  switch (kind) {
-    case StepKind::copy:
-    case StepKind::reduce:
-    case StepKind::reduce_sorted:
-    case StepKind::signal:
-    case StepKind::wait:
-    case StepKind::read: return true;
-    default: return false;
-  }
+bool is_allowed(const Step& step) {
+  if (step.kind == StepKind::compute) return !takes_message(step) && !has_blocks(step);
+  return step.kind == StepKind::signal || step.kind == StepKind::wait;
 }
 
 }  // namespace
@@ -33,12 +26,12 @@ std::string violated_flag_rule(const Plan& plan) {
   for (StepId id = 0; id < plan.steps.size(); ++id) {
     const Step& step = plan.steps[id];
     const std::string which = "step " + std::to_string(id) + " ";
-    if (!is_allowed(step.kind)) return which + "is of a kind that a short exchange does not have";
+    if (!is_allowed(step)) return which + "is of a kind that a short exchange does not have";
     if (step.tag != 0) return which + "has a tag";
     waits = waits || step.kind == StepKind::wait;
     if (waits && step.kind == StepKind::signal)
       return which + "publishes data after a wait, but the flag publishes all data at once";
-    if (!touches(step.kind).writes) continue;
+    if (!touches(step).writes) continue;
     if (step.to.buffer != Buffer::shared) {
       if (id < end_of_waits) return which + "writes before all waits are complete";
       continue;

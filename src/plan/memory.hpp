@@ -11,7 +11,8 @@ namespace penstock::plan {
 inline std::uint64_t memory_bytes(const Plan& plan) {
   return sizeof(Plan) + plan.algorithm.capacity() + 2 * plan.steps.capacity() * sizeof(Step) +
          2 * plan.dependencies.capacity() * sizeof(StepId) + plan.blocks.capacity() * sizeof(Block) +
-         plan.tasks.capacity() * sizeof(SharedTask) + plan.task_regions.capacity() * sizeof(RankRegion);
+         plan.tasks.capacity() * sizeof(SharedTask) + plan.task_groups.capacity() * sizeof(TaskGroup) +
+         plan.task_regions.capacity() * sizeof(RankRegion);
 }
 
 }  // namespace penstock::plan

@@ -1,6 +1,7 @@
 // The order of steps: inside one plan, and across the plans of all ranks.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,36 +17,45 @@ inline std::span<const StepId> dependencies(const Plan& plan, StepId step) {
   return std::span(plan.dependencies).subspan(plan.steps[step].first_dependency, plan.steps[step].dependency_count);
 }
 
+constexpr bool computes(const Step& step, Computation computation) {
+  return step.kind == StepKind::compute && step.computation == computation;
+}
 /// Whether the step moves blocks of Plan::blocks.
-constexpr bool has_blocks(StepKind kind) {
-  return kind == StepKind::transform || kind == StepKind::unpack || kind == StepKind::remote_read;
+constexpr bool has_blocks(const Step& step) { return computes(step, Computation::transform); }
+
+inline std::span<const Block> blocks(const Plan& plan, const Step& step) {
+  return std::span(plan.blocks).subspan(step.first_block, step.block_count);
 }
 
-/// Steps of two ranks that match under a tag. For a producer (send, signal, offer_read): the kind of its consumer at
-/// the peer. For other kinds: none.
-constexpr std::optional<StepKind> consumer_of(StepKind kind) {
-  switch (kind) {
-    case StepKind::send: return StepKind::recv;
-    case StepKind::signal: return StepKind::wait;
-    case StepKind::offer_read: return StepKind::remote_read;
-    default: return std::nullopt;
-  }
+/// Two steps of two ranks match under a tag. The producer's message or signal is what the consumer waits for.
+constexpr bool produces(const Step& step) { return step.kind == StepKind::send || step.kind == StepKind::signal; }
+constexpr bool takes_message(const Step& step) {
+  return step.kind == StepKind::recv || (step.kind == StepKind::compute && step.source == StepSource::peer_private);
 }
+constexpr bool consumes(const Step& step) { return takes_message(step) || step.kind == StepKind::wait; }
 
-/// Whether the step is a consumer: it waits for a producer of the peer.
-constexpr bool consumes(StepKind kind) {
-  return kind == StepKind::recv || kind == StepKind::wait || kind == StepKind::remote_read;
+/// What two steps that match have in common.
+struct LinkKey {
+  std::int32_t from, to;  ///< ranks
+  std::uint32_t tag;
+  bool is_signal;
+
+  friend auto operator<=>(const LinkKey&, const LinkKey&) = default;
+};
+
+/// Of a step of this rank; none if it is neither a producer nor a consumer.
+constexpr std::optional<LinkKey> link_key(const Step& step, std::int32_t rank) {
+  if (produces(step)) return LinkKey{rank, step.peer, step.tag, step.kind == StepKind::signal};
+  if (consumes(step)) return LinkKey{step.peer, rank, step.tag, step.kind == StepKind::wait};
+  return std::nullopt;
 }
 
 /// The length of the message that a consumer takes.
 constexpr std::uint64_t consumed_bytes(const Step& step) {
-  return has_blocks(step.kind) ? step.from.size_bytes : step.to.size_bytes;
+  return has_blocks(step) ? step.from.size_bytes : step.to.size_bytes;
 }
 
-/// Whether a producer may wait for its consumer to start.
-constexpr bool waits_for_consumer(StepKind kind) { return kind == StepKind::send || kind == StepKind::offer_read; }
-
-/// The memory that a kind of step accesses.
+/// The memory that a step accesses.
 struct Touches {
   bool has_peer;
   bool reads;         ///< `from`, of this rank
@@ -53,20 +63,14 @@ struct Touches {
   bool writes;        ///< `to`
 };
 
-constexpr Touches touches(StepKind kind) {
-  switch (kind) {
-    case StepKind::send:
-    case StepKind::offer_read: return {true, true, false, false};
-    case StepKind::recv:
-    case StepKind::remote_read: return {true, false, false, true};
-    case StepKind::copy:
-    case StepKind::reduce:
-    case StepKind::reduce_sorted:
-    case StepKind::transform: return {false, true, false, true};
+constexpr Touches touches(const Step& step) {
+  const bool is_local = step.source == StepSource::local;
+  switch (step.kind) {
+    case StepKind::send: return {true, true, false, false};
+    case StepKind::recv: return {true, false, false, true};
     case StepKind::signal:
     case StepKind::wait: return {true, false, false, false};
-    case StepKind::read:
-    case StepKind::unpack: return {true, false, true, true};
+    case StepKind::compute: return {!is_local, is_local, step.source == StepSource::peer_shared, true};
     case StepKind::publish_tasks: return {false, false, false, false};  // its tasks access memory
   }
   return {};
@@ -87,14 +91,6 @@ class Order {
   std::vector<std::uint64_t> before_;  // one row of bits per step
 };
 
-/// A matching producer and consumer, such as a send and its recv.
-struct Link {
-  std::size_t producer;  ///< rank
-  StepId producer_step;
-  std::size_t consumer;
-  StepId consumer_step;
-};
-
 /// A graph of the starts and ends of the steps of all ranks. The constructor adds the edges of the plans: a step starts
 /// before it ends, and after its dependencies have ended. add() adds others.
 class Events {
@@ -103,8 +99,11 @@ class Events {
 
   explicit Events(std::span<const Plan> plans);
 
-  Event start(std::size_t rank, StepId step) const { return 2 * (first_step_[rank] + step); }
-  Event end(std::size_t rank, StepId step) const { return start(rank, step) + 1; }
+  /// Of a step by its place in the plans, one after the other, as in StepGraph.
+  static Event start(std::size_t step) { return 2 * step; }
+  static Event end(std::size_t step) { return start(step) + 1; }
+  Event start(std::size_t rank, StepId step) const { return start(first_step_[rank] + step); }
+  Event end(std::size_t rank, StepId step) const { return end(first_step_[rank] + step); }
   void add(Event before, Event after);
 
   /// A cycle of steps (rank, step), each of which waits for the next one; empty if there is none.

@@ -15,6 +15,7 @@
 #include "plan/alike_nodes.hpp"
 #include "plan/order.hpp"
 #include "plan/prices.hpp"
+#include "plan/step_graph.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock::plan {
@@ -26,17 +27,11 @@ class PricedRun {
  public:
   /// The plans of all ranks, or of those of some nodes.
   PricedRun(std::span<const Plan> plans, const Team& team, const Machine& machine)
-      : plans_(plans), team_(team), machine_(machine), prices_{machine} {
-    for (std::size_t at = 0; at < plans.size(); ++at) {
-      first_step_.push_back(steps_.size());
-      for (StepId id = 0; id < plans[at].steps.size(); ++id)
-        steps_.push_back({.plan = static_cast<std::uint32_t>(at), .rank = plans[at].rank, .id = id});
-    }
-    first_step_.push_back(steps_.size());
+      : team_(team), machine_(machine), prices_{machine}, graph_(plans, team.node_of_rank), steps_(graph_.size()) {
     place_cores();
-    order_steps();
-    match();
-    gather_tasks();
+    for (StepIndex index = 0; index < steps_.size(); ++index)
+      steps_[index] = {.waits = step_of(index).dependency_count, .tasks_left = graph_.tasks_of(index).size()};
+    for (const StepGraph::Task& task : graph_.tasks()) task_waits_.push_back(task.waits);
   }
 
   /// Matches messages with other nodes among themselves, as if all nodes did the same at the same time: what a rank
@@ -48,53 +43,51 @@ class PricedRun {
     for (std::int32_t rank = 0; rank < team_.size(); ++rank)
       places[static_cast<std::size_t>(rank)] = next[node_of(rank)]++;
     const auto place = [&](std::int32_t rank) { return places[static_cast<std::size_t>(rank)]; };
-    std::map<std::tuple<std::size_t, std::int32_t, std::int32_t, std::uint32_t, StepKind, bool>, std::vector<StepIndex>>
-        waiting;
-    for (const StepIndex index : unmatched_) {
+    std::map<std::tuple<std::size_t, LinkKey, bool>, std::vector<StepIndex>> waiting;  // by node; true: producers
+    for (const StepIndex index : graph_.unmatched()) {
       const Step& step = step_of(index);
-      const std::int32_t self = steps_[index].rank;
-      const std::optional<StepKind> consumer = consumer_of(step.kind);
-      const auto key = [&](bool produces) {
-        return std::tuple{node_of(self), place(consumer ? self : step.peer), place(consumer ? step.peer : self),
-                          step.tag,      consumer.value_or(step.kind),       produces};
-      };
-      std::vector<StepIndex>& others = waiting[key(!consumer)];
+      LinkKey link = *link_key(step, graph_.rank(index));
+      link.from = place(link.from);
+      link.to = place(link.to);
+      const bool produces = !consumes(step);
+      const std::size_t node = node_of(graph_.rank(index));
+      std::vector<StepIndex>& others = waiting[{node, link, !produces}];
       const auto same_size = std::ranges::find_if(others, [&](StepIndex other) {
         return std::max(step_of(other).from.size_bytes, step_of(other).to.size_bytes) ==
                std::max(step.from.size_bytes, step.to.size_bytes);
       });
       const auto other = same_size != others.end() ? same_size : others.begin();
       if (other == others.end()) {
-        waiting[key(consumer.has_value())].push_back(index);
+        waiting[{node, link, produces}].push_back(index);
         continue;
       }
-      steps_[index].partner = *other;
-      steps_[*other].partner = index;
+      graph_.set_partner(index, *other);
+      graph_.set_partner(*other, index);
       others.erase(other);
     }
     // A receive that is left stands beside one that has a sender: the senders do the same.
     for (const auto& [key, left] : waiting) {
-      const auto& [node, from, to, tag, kind, produces] = key;
+      const auto& [node, link, produces] = key;
       for (const StepIndex receive : left) {
-        if (produces || kind != StepKind::recv) return false;
+        if (produces || link.is_signal) return false;
         StepIndex alike = kNone;
         for (StepIndex index = 0; index < steps_.size() && alike == kNone; ++index) {
           const Step& step = step_of(index);
-          if (step.kind == StepKind::send && step.tag == tag &&
-              step.from.size_bytes == step_of(receive).to.size_bytes && place(steps_[index].rank) == from &&
-              place(step.peer) == to && steps_[index].partner != kNone &&
-              !team_.same_node(steps_[index].rank, step.peer))
+          if (step.kind == StepKind::send && step.tag == link.tag &&
+              step.from.size_bytes == step_of(receive).to.size_bytes && place(graph_.rank(index)) == link.from &&
+              place(step.peer) == link.to && graph_.partner(index) != kNone &&
+              !team_.same_node(graph_.rank(index), step.peer))
             alike = index;
         }
         if (alike == kNone) return false;
-        steps_[receive].partner = alike;
+        graph_.set_partner(receive, alike);
         steps_[receive].is_beside = true;
         beside_[alike].push_back(receive);
       }
     }
     return true;
   }
-  bool is_closed() const { return unmatched_.empty(); }
+  bool is_closed() const { return graph_.unmatched().empty(); }
 
   Time run() {
     const std::optional<Time> end = try_run();
@@ -122,8 +115,8 @@ class PricedRun {
   }
 
  private:
-  using StepIndex = std::size_t;
-  static constexpr StepIndex kNone = std::numeric_limits<StepIndex>::max();
+  using StepIndex = StepGraph::Index;
+  static constexpr StepIndex kNone = StepGraph::kNone;
 
   enum class What : std::uint8_t {
     start,     // the step's dependencies are complete
@@ -137,13 +130,9 @@ class PricedRun {
   };
 
   struct State {
-    std::uint32_t plan;  // its place in plans_
-    std::int32_t rank;
-    StepId id;
     std::uint32_t waits = 0;
-    StepIndex partner = kNone;
     bool is_beside = false;  // a receive whose partner sends to another one: it has the same sender elsewhere
-    std::uint64_t tasks_left = 0;
+    std::size_t tasks_left = 0;
     std::optional<Time> started{};
     std::optional<Time> ready{};  // of a message: when it is ready for the receiver
     Time left{};                  // of a message: when its last byte leaves the process
@@ -156,16 +145,8 @@ class PricedRun {
       return std::tie(a.time, a.index, a.what) > std::tie(b.time, b.index, b.what);
     }
   };
-  struct TaskState {
-    std::size_t plan;  // one that has it
-    std::uint32_t number;
-    std::int32_t node;
-    std::size_t waits = 0;
-    std::vector<std::size_t> next{};
-    std::vector<StepIndex> publishers{};
-  };
-
-  const Step& step_of(StepIndex index) const { return plans_[steps_[index].plan].steps[steps_[index].id]; }
+  const Step& step_of(StepIndex index) const { return graph_.step(index); }
+  State& partner_of(StepIndex index) { return steps_[graph_.partner(index)]; }
   std::size_t node_of(std::int32_t rank) const {
     return static_cast<std::size_t>(team_.node_of_rank[static_cast<std::size_t>(rank)]);
   }
@@ -195,90 +176,6 @@ class PricedRun {
     in_free_.assign(nodes, Time{});
   }
 
-  void order_steps() {
-    std::vector<std::size_t> counts(steps_.size() + 1);
-    const auto for_each_edge = [&](const auto& visit) {
-      for (StepIndex index = 0; index < steps_.size(); ++index) {
-        const std::size_t at = steps_[index].plan;
-        for (const StepId earlier : dependencies(plans_[at], steps_[index].id)) visit(first_step_[at] + earlier, index);
-      }
-    };
-    for_each_edge([&](StepIndex before, StepIndex after) {
-      ++counts[before + 1];
-      ++steps_[after].waits;
-    });
-    for (std::size_t i = 1; i < counts.size(); ++i) counts[i] += counts[i - 1];
-    first_next_ = counts;
-    next_.resize(counts.back());
-    for_each_edge([&](StepIndex before, StepIndex after) { next_[counts[before]++] = after; });
-  }
-
-  void match() {
-    struct Key {
-      std::int32_t from, to;
-      std::uint32_t tag;
-      StepKind kind;
-      bool operator==(const Key&) const = default;
-    };
-    struct Hash {
-      std::size_t operator()(const Key& key) const {
-        std::uint64_t hash = static_cast<std::uint64_t>(key.from) << 40 ^ static_cast<std::uint64_t>(key.to) << 20 ^
-                             key.tag << 2 ^ static_cast<std::uint64_t>(key.kind);
-        hash *= 0x9E3779B97F4A7C15u;
-        return hash ^ hash >> 29;
-      }
-    };
-    std::unordered_map<Key, StepIndex, Hash> open;
-    for (StepIndex index = 0; index < steps_.size(); ++index) {
-      const Step& step = step_of(index);
-      const std::optional<StepKind> consumer = consumer_of(step.kind);
-      if (!consumer && !consumes(step.kind)) continue;
-      const std::int32_t self = steps_[index].rank;
-      const Key key{consumer ? self : step.peer, consumer ? step.peer : self, step.tag, consumer.value_or(step.kind)};
-      const auto [other, is_first] = open.try_emplace(key, index);
-      if (is_first) continue;
-      steps_[index].partner = other->second;
-      steps_[other->second].partner = index;
-      open.erase(other);
-    }
-    for (const auto& each : open) unmatched_.push_back(each.second);
-    std::ranges::sort(unmatched_);
-  }
-
-  // The tasks are the same on all ranks of a node.
-  void gather_tasks() {
-    std::vector<std::size_t> first_of_node(cores_of_node_.size(), kNone);
-    for (std::size_t at = 0; at < plans_.size(); ++at) {
-      const Plan& plan = plans_[at];
-      if (plan.tasks.empty()) continue;
-      const auto node = static_cast<std::int32_t>(node_of(plan.rank));
-      std::size_t& first = first_of_node[static_cast<std::size_t>(node)];
-      if (first == kNone) {
-        first = tasks_.size();
-        for (std::uint32_t number = 0; number < plan.tasks.size(); ++number) {
-          TaskState& state = tasks_.emplace_back(TaskState{.plan = at, .number = number, .node = node});
-          for (const std::uint32_t earlier : plan.tasks[number].after)
-            if (earlier != SharedTask::kNone) {
-              tasks_[first + earlier].next.push_back(first + number);
-              ++state.waits;
-            }
-        }
-      }
-      for (StepId id = 0; id < plan.steps.size(); ++id) {
-        const Step& step = plan.steps[id];
-        if (step.kind != StepKind::publish_tasks) continue;
-        const StepIndex index = first_step_[at] + id;
-        for (std::uint32_t number = step.first_task(); number < step.first_task() + step.task_count(); ++number)
-          if (touches(plan, plan.tasks[number], plan.rank)) {
-            tasks_[first + number].publishers.push_back(index);
-            ++tasks_[first + number].waits;
-            ++steps_[index].tasks_left;
-            published_by_[index].push_back(first + number);
-          }
-      }
-    }
-  }
-
   /// When work of this length on the rank's core ends, if it is ready at `ready`.
   Time on_core(std::int32_t rank, Time ready, Time work) {
     return take(core_free_[core_of_rank_[static_cast<std::size_t>(rank)]], ready, work);
@@ -289,49 +186,50 @@ class PricedRun {
   }
 
   void handle(const Event& event) {
+    const StepIndex index = event.index;
     switch (event.what) {
-      case What::start: return start(event.index);
+      case What::start: return start(index);
       case What::inject: {
-        State& state = steps_[event.index];
-        const Time seconds = prices_.on_process(step_of(event.index).from.size_bytes);
-        state.left = take(process_free_[static_cast<std::size_t>(state.rank)], now_, seconds);
-        return at(state.left - seconds, What::depart, event.index);
+        State& state = steps_[index];
+        const Time seconds = prices_.on_process(step_of(index).from.size_bytes);
+        state.left = take(process_free_[static_cast<std::size_t>(graph_.rank(index))], now_, seconds);
+        return at(state.left - seconds, What::depart, index);
       }
       case What::depart: {
-        State& state = steps_[event.index];
-        const Step& step = step_of(event.index);
+        State& state = steps_[index];
+        const Step& step = step_of(index);
         const Time seconds = prices_.on_link(step.from.size_bytes);
-        const Time end = take(out_free_[node_of(state.rank)], now_, seconds);
+        const Time end = take(out_free_[node_of(graph_.rank(index))], now_, seconds);
         state.left = std::max(state.left, end);
-        if (!prices_.is_eager(step.from.size_bytes)) at(state.left, What::end, event.index);
-        return at(end - seconds + prices_.latency(), What::enter, event.index);
+        if (!prices_.is_eager(step.from.size_bytes)) at(state.left, What::end, index);
+        return at(end - seconds + prices_.latency(), What::enter, index);
       }
       case What::enter: {
-        const State& state = steps_[event.index];
-        const Step& step = step_of(event.index);
+        const State& state = steps_[index];
+        const Step& step = step_of(index);
         const Time end =
-            take(in_free_[node_of(steps_[state.partner].rank)], now_, prices_.on_link(step.from.size_bytes));
-        if (const auto others = beside_.find(event.index); others != beside_.end())
+            take(in_free_[node_of(graph_.rank(graph_.partner(index)))], now_, prices_.on_link(step.from.size_bytes));
+        if (const auto others = beside_.find(index); others != beside_.end())
           for (const StepIndex other : others->second)
-            at(std::max(take(in_free_[node_of(steps_[other].rank)], now_, prices_.on_link(step.from.size_bytes)),
+            at(std::max(take(in_free_[node_of(graph_.rank(other))], now_, prices_.on_link(step.from.size_bytes)),
                         state.left + prices_.latency()),
                What::arrive, other);
-        return at(std::max(end, state.left + prices_.latency()), What::arrive, state.partner);
+        return at(std::max(end, state.left + prices_.latency()), What::arrive, graph_.partner(index));
       }
       case What::arrive: {
-        State& state = steps_[event.index];
+        State& state = steps_[index];
         state.ready = now_;
-        if (state.started) at(on_core(state.rank, now_, prices_.overhead()), What::end, event.index);
+        if (state.started) at(on_core(graph_.rank(index), now_, prices_.overhead()), What::end, index);
         return;
       }
       case What::offer: {
-        State& state = steps_[event.index];
+        State& state = steps_[index];
         state.ready = now_;
-        if (steps_[state.partner].started) receive_inside(state.partner);
+        if (partner_of(index).started) receive_inside(graph_.partner(index));
         return;
       }
-      case What::task_end: return end_task(event.index);
-      case What::end: return end(event.index);
+      case What::task_end: return end_task(index);
+      case What::end: return end(index);
     }
   }
 
@@ -340,62 +238,43 @@ class PricedRun {
     const Step& step = step_of(index);
     state.started = now_;
     switch (step.kind) {
-      case StepKind::send: return team_.same_node(state.rank, step.peer) ? send_inside(index) : send_between(index);
+      case StepKind::send:
+        return team_.same_node(graph_.rank(index), step.peer) ? send_inside(index) : send_between(index);
       case StepKind::recv: return receive(index);
-      case StepKind::copy: return work(index, prices_.copy(step.to.size_bytes));
-      case StepKind::reduce: return work(index, prices_.combine(step.to.size_bytes));
-      case StepKind::reduce_sorted:
-        return work(index, prices_.combine_sorted(step.from.size_bytes, step.from.size_bytes / step.to.size_bytes));
-      case StepKind::transform: return work(index, prices_.copy(moved_bytes(step)));
-      case StepKind::read: return work(index, prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer)));
-      case StepKind::unpack: return work(index, prices_.copy(moved_bytes(step), is_far(state.rank, step.peer)));
+      case StepKind::compute: {
+        if (takes_message(step)) return receive(index);
+        const bool far = step.source != StepSource::local && is_far(graph_.rank(index), step.peer);
+        return at(on_core(graph_.rank(index), now_, prices_.compute(step, far)), What::end, index);
+      }
       case StepKind::signal:
         state.ready = now_;
-        if (steps_[state.partner].started) see(state.partner);
+        if (partner_of(index).started) see(graph_.partner(index));
         return at(now_, What::end, index);
       case StepKind::wait:
-        if (steps_[state.partner].ready) see(index);
-        return;
-      case StepKind::offer_read:
-        state.ready = now_;
-        if (steps_[state.partner].started) take_offer(state.partner);
-        return;
-      case StepKind::remote_read:
-        if (steps_[state.partner].ready) take_offer(index);
+        if (partner_of(index).ready) see(index);
         return;
       case StepKind::publish_tasks:
         if (state.tasks_left == 0) return at(now_, What::end, index);
-        for (const std::size_t task : published_by_[index]) release_task(task);
+        for (const std::size_t task : graph_.tasks_of(index)) release_task(task);
         return;
     }
   }
 
-  /// The bytes that blocks move. Their hull at the other end can be longer, but one end of a move is dense.
-  static std::uint64_t moved_bytes(const Step& step) { return std::min(step.from.size_bytes, step.to.size_bytes); }
-
-  void work(StepIndex index, Time work) { at(on_core(steps_[index].rank, now_, work), What::end, index); }
-
-  void see(StepIndex wait) { at(on_core(steps_[wait].rank, now_, prices_.flag()), What::end, wait); }
-
-  void take_offer(StepIndex reader) {
-    const Time end = on_core(steps_[reader].rank, now_, prices_.remote_read(step_of(reader).from.size_bytes));
-    at(end, What::end, reader);
-    at(end, What::end, steps_[reader].partner);
-  }
+  void see(StepIndex wait) { at(on_core(graph_.rank(wait), now_, prices_.flag()), What::end, wait); }
 
   void send_between(StepIndex index) {
     State& state = steps_[index];
-    const Time handed = on_core(state.rank, now_, prices_.overhead());
+    const Time handed = on_core(graph_.rank(index), now_, prices_.overhead());
     if (prices_.is_eager(step_of(index).from.size_bytes)) {
       at(handed, What::end, index);
       return at(handed, What::inject, index);
     }
     state.ready = handed + prices_.latency();
-    if (steps_[state.partner].started) shake_hands(index);
+    if (partner_of(index).started) shake_hands(index);
   }
 
   void shake_hands(StepIndex send) {
-    const Time answered = std::max(*steps_[send].ready, *steps_[steps_[send].partner].started);
+    const Time answered = std::max(*steps_[send].ready, *partner_of(send).started);
     at(answered + prices_.latency(), What::inject, send);
   }
 
@@ -406,48 +285,47 @@ class PricedRun {
     if (is_read) {
       state.ready = now_;
     } else {
-      const Time seconds = prices_.copy(step.from.size_bytes, is_far(state.rank, step.peer));
-      const Time end = on_core(state.rank, now_, seconds);
+      const Time seconds = prices_.copy(step.from.size_bytes, is_far(graph_.rank(index), step.peer));
+      const Time end = on_core(graph_.rank(index), now_, seconds);
       at(end, What::end, index);
       // The receiver copies the first part of a long message out while the sender copies the next one in.
       return at(step.from.size_bytes > machine_.node.message_bytes ? end - seconds : end, What::offer, index);
     }
-    if (steps_[state.partner].started) receive_inside(state.partner);
+    if (partner_of(index).started) receive_inside(graph_.partner(index));
   }
 
   void receive(StepIndex index) {
     const State& state = steps_[index];
-    const State& sender = steps_[state.partner];
+    const State& sender = partner_of(index);
     const Step& step = step_of(index);
-    if (team_.same_node(state.rank, step.peer)) {
+    if (team_.same_node(graph_.rank(index), step.peer)) {
       if (sender.ready) receive_inside(index);
     } else if (state.ready) {
-      at(on_core(state.rank, now_, prices_.overhead()), What::end, index);
+      at(on_core(graph_.rank(index), now_, prices_.overhead()), What::end, index);
     } else if (sender.started && !state.is_beside && !prices_.is_eager(step.to.size_bytes)) {
-      shake_hands(state.partner);
+      shake_hands(graph_.partner(index));
     }
   }
 
   void receive_inside(StepIndex index) {
-    const State& state = steps_[index];
-    const Step& step = step_of(index);
-    if (prices_.is_read(step.to.size_bytes, team_.single_copy)) {
-      const Time end = on_core(state.rank, now_, prices_.flag() + prices_.remote_read(step.to.size_bytes));
+    const std::uint64_t bytes = consumed_bytes(step_of(index));
+    const std::int32_t rank = graph_.rank(index);
+    if (prices_.is_read(bytes, team_.single_copy)) {
+      const Time end = on_core(rank, now_, prices_.flag() + prices_.remote_read(bytes));
       at(end, What::end, index);
-      at(end, What::end, state.partner);
+      at(end, What::end, graph_.partner(index));
       return;
     }
     // A core that waits for a message that is still being copied in does nothing else.
-    at(on_core(state.rank, now_, prices_.flag() + prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer))),
-       What::end, index);
+    at(on_core(rank, now_, prices_.flag() + prices_.copy(bytes, is_far(rank, step_of(index).peer))), What::end, index);
   }
 
   void release_task(std::size_t index) {
-    TaskState& state = tasks_[index];
-    if (--state.waits > 0) return;
-    const Plan& plan = plans_[state.plan];
-    const SharedTask& task = plan.tasks[state.number];
-    const std::vector<std::size_t>& cores = cores_of_node_[static_cast<std::size_t>(state.node)];
+    if (--task_waits_[index] > 0) return;
+    const StepGraph::Task& which = graph_.tasks()[index];
+    const Plan& plan = graph_.plan_of(which);
+    const SharedTask& task = plan.tasks[which.number];
+    const std::vector<std::size_t>& cores = cores_of_node_[which.node];
     const std::size_t core =
         *std::ranges::min_element(cores, [&](std::size_t a, std::size_t b) { return core_free_[a] < core_free_[b]; });
     at(take(core_free_[core], now_,
@@ -456,29 +334,24 @@ class PricedRun {
   }
 
   void end_task(std::size_t index) {
-    for (const std::size_t next : tasks_[index].next) release_task(next);
-    for (const StepIndex publisher : tasks_[index].publishers)
+    for (const std::size_t next : graph_.tasks()[index].next) release_task(next);
+    for (const StepIndex publisher : graph_.tasks()[index].publishers)
       if (--steps_[publisher].tasks_left == 0) at(now_, What::end, publisher);
   }
 
   void end(StepIndex index) {
     ++completed_;
-    for (std::size_t i = first_next_[index]; i < first_next_[index + 1]; ++i)
-      if (--steps_[next_[i]].waits == 0) at(now_, What::start, next_[i]);
+    for (const StepIndex next : graph_.next(index))
+      if (--steps_[next].waits == 0) at(now_, What::start, next);
   }
 
-  std::span<const Plan> plans_;
   const Team& team_;
   const Machine& machine_;
   Prices<Time> prices_;
+  StepGraph graph_;
   std::vector<State> steps_;
-  std::vector<StepIndex> first_step_;    // by rank
-  std::vector<std::size_t> first_next_;  // by step, into next_
-  std::vector<StepIndex> next_;
   std::unordered_map<StepIndex, std::vector<StepIndex>> beside_;  // receives, by send
-  std::vector<StepIndex> unmatched_;  // messages and signals whose other end has no plan here
-  std::vector<TaskState> tasks_;
-  std::unordered_map<StepIndex, std::vector<std::size_t>> published_by_;  // tasks, by publish_tasks step
+  std::vector<std::size_t> task_waits_;
   std::vector<std::vector<std::size_t>> cores_of_node_;
   std::unordered_map<std::size_t, std::size_t> ranks_on_node_;
   std::vector<std::size_t> core_of_rank_;

@@ -67,6 +67,17 @@ struct Prices {
     return of(machine.node.remote_read_seconds, CostTerm::synchronization) +
            of(static_cast<double>(bytes) * machine.node.remote_read_seconds_per_byte * uncached(bytes), CostTerm::copy);
   }
+  /// A `compute` step. Blocks of a transform can lie apart at one end, but the other end is dense.
+  Time compute(const Step& step, bool far = false) const {
+    switch (step.computation) {
+      case Computation::copy: return copy(step.to.size_bytes, far);
+      case Computation::reduce: return combine(step.to.size_bytes);
+      case Computation::reduce_sorted:
+        return combine_sorted(step.from.size_bytes, step.from.size_bytes / step.to.size_bytes);
+      case Computation::transform: return copy(std::min(step.from.size_bytes, step.to.size_bytes), far);
+    }
+    return {};
+  }
   /// Reads each source but the first, which is combined with in place, and writes each target. Each is a system call:
   /// without it, tasks would seem faster than flags for a few bytes.
   Time task(std::uint64_t bytes, std::size_t sources, std::size_t targets) const {

@@ -5,6 +5,7 @@
 #include "base/json.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
+#include "plan/step_graph.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock {
@@ -50,22 +51,26 @@ std::string to_json(const Block& block) {
 
 std::string to_json(const Plan& plan, StepId id) {
   const Step& step = plan.steps[id];
-  const plan::Touches touches = plan::touches(step.kind);
+  const plan::Touches touches = plan::touches(step);
   json::Object object;
   object.string("kind", plan::name(step.kind));
-  if (touches.reads || touches.reads_remote || plan::has_blocks(step.kind)) object.raw("from", to_json(step.from));
+  if (step.kind == StepKind::compute)
+    object.string("computation", plan::name(step.computation)).string("source", plan::name(step.source));
+  if (step.kind == StepKind::send || step.kind == StepKind::compute) object.raw("from", to_json(step.from));
   if (touches.writes) object.raw("to", to_json(step.to));
   if (touches.has_peer) object.number("peer", step.peer);
-  if (touches.has_peer && !touches.reads_remote) object.number("tag", step.tag);
+  if (plan::produces(step) || plan::consumes(step)) object.number("tag", step.tag);
   object.raw("dependencies", "[" + list(plan::dependencies(plan, id), ", ") + "]");
-  if (plan::has_blocks(step.kind)) {
+  if (plan::has_blocks(step)) {
     std::string blocks;
     for (std::uint32_t i = 0; i < step.block_count; ++i)
       blocks += (i ? ", " : "") + to_json(plan.blocks[step.first_block + i]);
     object.raw("blocks", "[" + blocks + "]").raw("scaled", step.scaled ? "true" : "false");
   }
-  if (step.kind == StepKind::publish_tasks)
-    object.number("first_task", step.first_task()).number("task_count", step.task_count());
+  if (step.kind == StepKind::publish_tasks) {
+    const TaskGroup& group = plan.task_groups[step.task_group];
+    object.number("first_task", group.first_task).number("task_count", group.task_count);
+  }
   return object.number("level", step.level)
       .number("segment", step.segment)
       .string("lane", plan::name(step.lane))
@@ -102,7 +107,7 @@ std::string to_text(const Plan& plan) {
     const Step& step = plan.steps[id];
     std::string line = std::to_string(id);
     pad(line, 6);
-    line += plan::describe(step);
+    line += plan::describe(plan, step);
     if (step.dependency_count > 0) {
       pad(line, 58);
       line += " after " + list(plan::dependencies(plan, id), " ");
@@ -151,8 +156,7 @@ std::string shared_tasks_in_dot(const Plan& plan, const std::function<std::strin
         text += "  " + task_node(lowest_rank(plan.tasks[earlier]), earlier) + " -> " + self + ";\n";
     // All ranks of a node publish a task in the same step.
     for (StepId step = 0; step < plan.steps.size(); ++step)
-      if (plan.steps[step].kind == StepKind::publish_tasks &&
-          id - plan.steps[step].first_task() < plan.steps[step].task_count())
+      if (plan::publishes(plan, plan.steps[step], id))
         text += "  " + step_node(plan.rank, step) + " -> " + self + " [style=dotted, constraint=false, color=gray];\n";
   }
   return text;
@@ -169,28 +173,18 @@ std::string to_dot(std::span<const Plan> plans) {
     text.append("  subgraph cluster_").append(rank).append(" {\n    label=\"rank ").append(rank).append("\";\n");
     for (StepId id = 0; id < plan.steps.size(); ++id) {
       const bool application = plan.steps[id].lane == Lane::application;
-      text += "    " + node(plan.rank, id) + " [label=" + json::quoted(plan::describe(plan.steps[id])) +
+      text += "    " + node(plan.rank, id) + " [label=" + json::quoted(plan::describe(plan, plan.steps[id])) +
               (application ? ", style=filled, fillcolor=lightyellow" : "") + "];\n";
       for (const StepId earlier : plan::dependencies(plan, id))
         text += "    " + node(plan.rank, earlier) + " -> " + node(plan.rank, id) + ";\n";
     }
     text += "  }\n";
   }
-  for (const Plan& producer : plans)
-    for (StepId id = 0; id < producer.steps.size(); ++id) {
-      const Step& step = producer.steps[id];
-      const std::optional<StepKind> taking = plan::consumer_of(step.kind);
-      if (!taking) continue;
-      for (const Plan& consumer : plans) {
-        if (consumer.rank != step.peer) continue;
-        for (StepId other = 0; other < consumer.steps.size(); ++other) {
-          const Step& candidate = consumer.steps[other];
-          if (candidate.kind == taking && candidate.peer == producer.rank && candidate.tag == step.tag)
-            text += "  " + node(producer.rank, id) + " -> " + node(consumer.rank, other) +
-                    " [style=dashed, constraint=false, color=blue];\n";
-        }
-      }
-    }
+  const plan::StepGraph graph(plans, {});
+  for (plan::StepGraph::Index step = 0; step < graph.size(); ++step)
+    if (const auto partner = graph.partner(step); plan::produces(graph.step(step)) && partner != plan::StepGraph::kNone)
+      text += "  " + node(graph.rank(step), graph.id(step)) + " -> " + node(graph.rank(partner), graph.id(partner)) +
+              " [style=dashed, constraint=false, color=blue];\n";
   for (const Plan& plan : plans) text += shared_tasks_in_dot(plan, node);
   return text + "}\n";
 }

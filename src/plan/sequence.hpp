@@ -59,7 +59,7 @@ class Sequence {
   StepId recv(Region to, int peer, std::uint32_t tag, After after = {});
   StepId copy(Region from, Region to, After after = {});
   StepId reduce(Region from, Region to, After after = {});
-  /// See StepKind::reduce_sorted.
+  /// See Computation::reduce_sorted.
   StepId reduce_sorted(Region from, Region to, After after = {});
   /// All copies of `moves` as one step. All sources lie in one buffer, all targets in one buffer, and no source
   /// overlaps a target. `element_bytes` is the element size of the plan.

@@ -30,11 +30,11 @@ struct StepRef {
   StepId step;
 };
 
-// A message, a signal or a remote read between two ranks.
+// A message or a signal between two ranks.
 struct Channel {
-  std::optional<StepRef> producer;  // a send or offer_read that waits for its receiver
+  std::optional<StepRef> producer;  // a send that waits for its receiver
   std::optional<StepRef> consumer;
-  std::optional<std::vector<std::byte>> buffered;  // the content of a send that did not wait
+  std::optional<std::vector<std::byte>> buffered;  // the content of a signal, or of a send that did not wait
 };
 
 class Simulation {
@@ -110,7 +110,8 @@ class Simulation {
     std::string waiting;
     for (const auto& [key, channel] : channels_)
       for (const auto& step : {channel.producer, channel.consumer})
-        if (step) waiting += "; rank " + std::to_string(step->rank) + " in " + describe(step_of(*step));
+        if (step)
+          waiting += "; rank " + std::to_string(step->rank) + " in " + describe(plans_[step->rank], step_of(*step));
     fail("deadlock with " + std::to_string(steps_left_) + " steps left" + waiting);
   }
 
@@ -142,21 +143,35 @@ class Simulation {
 
   void move(ConstBytes from, Bytes to) {
     if (from.size() != to.size())
-      fail("a message or copy of " + std::to_string(from.size()) + " bytes has a target of " +
-           std::to_string(to.size()));
+      fail("a copy of " + std::to_string(from.size()) + " bytes has a target of " + std::to_string(to.size()));
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   }
 
-  /// Equal for both kinds of steps that match.
-  Channel& channel(StepKind kind, std::size_t source, std::size_t destination, std::uint32_t tag) {
-    const auto met = static_cast<std::uint64_t>(consumer_of(kind).value_or(kind));
-    return channels_[((static_cast<std::uint64_t>(source) << 23 | destination) << 17 | tag) << 4 | met];
+  /// Equal for both steps that match.
+  Channel& channel(StepRef ref) {
+    const LinkKey key = *link_key(step_of(ref), static_cast<std::int32_t>(ref.rank));
+    return channels_[(static_cast<std::uint64_t>(key.from) << 23 | static_cast<std::uint64_t>(key.to)) << 18 |
+                     key.tag << 1 | (key.is_signal ? 1u : 0u)];
   }
 
-  void move_blocks(StepRef ref, ConstBytes from) {
+  void compute(StepRef ref, ConstBytes from) {
     const Step& step = step_of(ref);
-    const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);
-    kernels::transform(arithmetic_, element_types(arithmetic_, step), blocks, step.scaled, from, target(ref));
+    const Bytes to = target(ref);
+    switch (step.computation) {
+      case Computation::copy: return move(from, to);
+      case Computation::reduce: return kernels::reduce(arithmetic_, from, to);
+      case Computation::reduce_sorted:
+        return kernels::reduce_sorted(arithmetic_, kernels::parts_of(from, to.size()), to);
+      case Computation::transform:
+        return kernels::transform(arithmetic_, element_types(arithmetic_, step), blocks(plans_[ref.rank], step),
+                                  step.scaled, from, to);
+    }
+  }
+
+  void consume(StepRef ref) {
+    Channel& from = channel(ref);
+    from.consumer = ref;
+    if (from.producer || from.buffered) ready_.push_back({ref.rank, ref.step, Action::deliver});
   }
 
   void start(StepRef ref) {
@@ -164,9 +179,9 @@ class Simulation {
     const auto peer = static_cast<std::size_t>(step.peer);
     switch (step.kind) {
       case StepKind::send:
-      case StepKind::offer_read: {
-        Channel& to = channel(step.kind, ref.rank, peer, step.tag);
-        if (step.kind == StepKind::send && random_() % 2 == 0) {
+      case StepKind::signal: {
+        Channel& to = channel(ref);
+        if (step.kind == StepKind::signal || random_() % 2 == 0) {
           const Bytes from = bytes(ref.rank, step.from);
           to.buffered.emplace(from.begin(), from.end());
           complete(ref);
@@ -178,44 +193,12 @@ class Simulation {
       }
       case StepKind::recv:
         for (std::byte& byte : target(ref)) byte = kGarbage;
-        [[fallthrough]];
-      case StepKind::remote_read: {
-        Channel& from = channel(step.kind, peer, ref.rank, step.tag);
-        from.consumer = ref;
-        if (from.producer || from.buffered) ready_.push_back({ref.rank, ref.step, Action::deliver});
-        return;
-      }
-      case StepKind::copy: move(bytes(ref.rank, step.from), target(ref)); return complete(ref);
-      case StepKind::reduce:
-        kernels::reduce(arithmetic_, bytes(ref.rank, step.from), target(ref));
+        return consume(ref);
+      case StepKind::wait: return consume(ref);
+      case StepKind::compute:
+        if (takes_message(step)) return consume(ref);
+        compute(ref, bytes(step.source == StepSource::local ? ref.rank : peer, step.from));
         return complete(ref);
-      case StepKind::reduce_sorted:
-        kernels::reduce_sorted(arithmetic_, kernels::parts_of(bytes(ref.rank, step.from), step.to.size_bytes),
-                               target(ref));
-        return complete(ref);
-      case StepKind::transform:
-      case StepKind::unpack: {
-        move_blocks(ref, bytes(step.kind == StepKind::unpack ? peer : ref.rank, step.from));
-        return complete(ref);
-      }
-      case StepKind::signal: {
-        Channel& to = channel(step.kind, ref.rank, peer, step.tag);
-        if (to.consumer)
-          complete(*std::exchange(to.consumer, std::nullopt));
-        else
-          to.buffered.emplace();
-        return complete(ref);
-      }
-      case StepKind::wait: {
-        Channel& from = channel(step.kind, peer, ref.rank, step.tag);
-        if (!from.buffered) {
-          from.consumer = ref;
-          return;
-        }
-        from.buffered.reset();
-        return complete(ref);
-      }
-      case StepKind::read: move(bytes(peer, step.from), target(ref)); return complete(ref);
       case StepKind::publish_tasks: return publish_tasks(ref);
     }
   }
@@ -243,9 +226,9 @@ class Simulation {
 
   void publish_tasks(StepRef ref) {
     const Plan& plan = plans_[ref.rank];
-    const Step& step = step_of(ref);
+    const TaskGroup& group = plan.task_groups[step_of(ref).task_group];
     std::uint32_t touching = 0;
-    for (std::uint32_t id = step.first_task(); id < step.first_task() + step.task_count(); ++id) {
+    for (std::uint32_t id = group.first_task; id < group.first_task + group.task_count; ++id) {
       if (!touches(plan, plan.tasks[id], plan.rank)) continue;
       ++touching;
       TaskState& state = task_state(plan, id);
@@ -277,29 +260,25 @@ class Simulation {
       if (--state.tasks_missing == 0 && state.ranks_missing == 0) ready_.push_back({by, next, Action::run});
     }
     for (const std::size_t rank : ranks)
-      for (StepId step = 0; step < plans_[rank].steps.size(); ++step) {
-        const Step& publisher = plans_[rank].steps[step];
-        if (publisher.kind == StepKind::publish_tasks && id - publisher.first_task() < publisher.task_count() &&
-            --shares_left_.at({rank, step}) == 0)
+      for (StepId step = 0; step < plans_[rank].steps.size(); ++step)
+        if (publishes(plans_[rank], plans_[rank].steps[step], id) && --shares_left_.at({rank, step}) == 0)
           complete({rank, step});
-      }
   }
 
   void deliver(StepRef recv) {
     const Step& step = step_of(recv);
-    Channel& from = channel(step.kind, static_cast<std::size_t>(step.peer), recv.rank, step.tag);
-    if (step.kind == StepKind::remote_read) {
-      const Region offered = step_of(*from.producer).from;
-      if (offered.size_bytes != step.from.size_bytes) fail("a remote read is not as long as its receiver expects");
-      move_blocks(recv, bytes(from.producer->rank, offered));
-      complete(*std::exchange(from.producer, std::nullopt));
-    } else if (from.buffered) {
-      move(*from.buffered, target(recv));
-      from.buffered.reset();
-    } else {
-      move(bytes(from.producer->rank, step_of(*from.producer).from), target(recv));
-      complete(*std::exchange(from.producer, std::nullopt));
-    }
+    Channel& from = channel(recv);
+    const ConstBytes message =
+        from.buffered ? ConstBytes(*from.buffered) : bytes(from.producer->rank, step_of(*from.producer).from);
+    if (message.size() != consumed_bytes(step))
+      fail("a message of " + std::to_string(message.size()) + " bytes has a target of " +
+           std::to_string(consumed_bytes(step)));
+    if (step.kind == StepKind::compute)
+      compute(recv, message);
+    else
+      move(message, target(recv));
+    from.buffered.reset();
+    if (from.producer) complete(*std::exchange(from.producer, std::nullopt));
     from.consumer.reset();
     complete(recv);
   }

@@ -29,7 +29,7 @@ std::vector<StepId> publishers_of(const Plan& plan) {
   std::vector<StepId> publisher(plan.tasks.size(), kNotPublished);
   for (StepId id = 0; id < plan.steps.size(); ++id)
     if (const Step& step = plan.steps[id]; step.kind == StepKind::publish_tasks)
-      std::fill_n(publisher.begin() + step.first_task(), step.task_count(), id);
+      std::fill_n(publisher.begin() + plan.task_groups[step.task_group].first_task, tasks(plan, step).size(), id);
   return publisher;
 }
 
@@ -141,8 +141,10 @@ class TaskVerifier {
       if (nodes_[rank] != nodes_[first]) continue;
       std::vector<int> shared(plan.tasks.size());
       for (const Step& step : plans_[rank].steps)
-        if (step.kind == StepKind::publish_tasks)
-          for (std::uint32_t i = 0; i < step.task_count(); ++i) ++shared[step.first_task() + i];
+        if (step.kind == StepKind::publish_tasks) {
+          const TaskGroup& group = plans_[rank].task_groups[step.task_group];
+          for (std::uint32_t i = 0; i < group.task_count; ++i) ++shared[group.first_task + i];
+        }
       for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
         if (shared[id] > 1) found(where(plan, id) + ": rank " + std::to_string(rank) + " publishes it twice");
         if (shared[id] == 0 && touches(plan, plan.tasks[id], static_cast<int>(rank)))

@@ -22,7 +22,17 @@ inline std::span<const RankRegion> regions(const Plan& plan, const SharedTask& t
   return std::span(plan.task_regions).subspan(task.first_region, std::size_t{task.source_count} + task.target_count);
 }
 inline std::span<const SharedTask> tasks(const Plan& plan, const Step& publisher) {
-  return std::span(plan.tasks).subspan(publisher.first_block, publisher.block_count);
+  const TaskGroup& group = plan.task_groups[publisher.task_group];
+  return std::span(plan.tasks).subspan(group.first_task, group.task_count);
+}
+inline bool publishes(const Plan& plan, const Step& step, std::size_t task) {
+  return step.kind == StepKind::publish_tasks && plan.task_groups[step.task_group].contains(task);
+}
+/// Whether the group of a publish_tasks step lies in the plan.
+inline bool has_its_tasks(const Plan& plan, const Step& publisher) {
+  if (publisher.task_group >= plan.task_groups.size()) return false;
+  const TaskGroup& group = plan.task_groups[publisher.task_group];
+  return std::uint64_t{group.first_task} + group.task_count <= plan.tasks.size();
 }
 
 bool touches(const Plan& plan, const SharedTask& task, int rank);

@@ -12,6 +12,7 @@
 
 #include "penstock/error.hpp"
 #include "plan/order.hpp"
+#include "plan/step_graph.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock::plan {
@@ -39,98 +40,73 @@ struct Action {
 // What must be complete before what, across all ranks.
 class Graph {
  public:
-  Graph(std::span<const Plan> plans, std::span<const std::int32_t> nodes) : plans_(plans), nodes_(nodes) {
-    for (const Plan& plan : plans) {
-      first_step_.push_back(actions_.size());
-      actions_.resize(actions_.size() + 2 * plan.steps.size());
+  Graph(std::span<const Plan> plans, std::span<const std::int32_t> nodes) : nodes_(nodes) {
+    const StepGraph graph(plans, nodes);
+    if (!graph.unmatched().empty())
+      throw Error(ErrorCode::internal, "timed simulation: a message or signal has no partner");
+    actions_.resize(2 * graph.size());
+    for (StepGraph::Index step = 0; step < graph.size(); ++step) add_step(graph, step);
+    const ActionId first = actions_.size();
+    for (const StepGraph::Task& task : graph.tasks()) add_task(graph.plan_of(task), task);
+    for (std::size_t task = 0; task < graph.tasks().size(); ++task) {
+      for (const std::size_t next : graph.tasks()[task].next) order(first + task, first + next);
+      for (const StepGraph::Index publisher : graph.tasks()[task].publishers) {
+        order(start_of(publisher), first + task);
+        order(first + task, end_of(publisher));
+      }
     }
-    for (std::size_t rank = 0; rank < plans.size(); ++rank)
-      for (StepId step = 0; step < plans[rank].steps.size(); ++step) add_step(rank, step);
-    if (!unmatched_.empty()) throw Error(ErrorCode::internal, "timed simulation: a message or signal has no partner");
-    // The tasks are the same on all ranks of a node.
-    std::set<std::int32_t> done;
-    for (std::size_t rank = 0; rank < plans.size(); ++rank)
-      if (!plans[rank].tasks.empty() && done.insert(nodes[rank]).second) add_tasks(rank);
   }
 
   const std::vector<Action>& actions() const { return actions_; }
   std::span<const std::int32_t> nodes() const { return nodes_; }
 
  private:
-  ActionId start_of(std::size_t rank, StepId step) const { return first_step_[rank] + 2 * step; }
-  static ActionId end(ActionId start) { return start + 1; }
+  static ActionId start_of(StepGraph::Index step) { return 2 * step; }
+  static ActionId end_of(StepGraph::Index step) { return 2 * step + 1; }
 
   void order(ActionId before, ActionId after) {
     actions_[before].next.push_back(after);
     ++actions_[after].waits;
   }
 
-  void add_step(std::size_t rank, StepId id) {
-    const Plan& plan = plans_[rank];
-    const Step& step = plan.steps[id];
-    const auto self = static_cast<std::int32_t>(rank);
-    const ActionId start = start_of(rank, id);
-    for (const StepId earlier : dependencies(plan, id)) order(end(start_of(rank, earlier)), start);
-    order(start, end(start));
-    if (step.kind == StepKind::recv || step.kind == StepKind::remote_read || touches(step.kind).reads_remote) {
-      Action& action = actions_[end(start)];
+  void add_step(const StepGraph& graph, StepGraph::Index index) {
+    const Step& step = graph.step(index);
+    const std::int32_t self = graph.rank(index);
+    order(start_of(index), end_of(index));
+    for (const StepGraph::Index later : graph.next(index)) order(end_of(index), start_of(later));
+    if (takes_message(step) || touches(step).reads_remote) {
+      Action& action = actions_[end_of(index)];
       action = {.from = step.peer,
                 .to = self,
                 .level = step.level,
-                .tree_levels = plan.tree_levels,
+                .tree_levels = graph.plan(index).tree_levels,
                 .edges = 1,
                 .bytes = consumed_bytes(step),
                 .lane = step.lane,
                 .rank = self,
-                .node = nodes_[rank],
-                .waits = action.waits};
+                .node = nodes_[static_cast<std::size_t>(self)],
+                .waits = action.waits,
+                .next = std::move(action.next)};
     }
-    const std::optional<StepKind> consumer_kind = consumer_of(step.kind);
-    const bool gives = consumer_kind.has_value();
-    if (!gives && !consumes(step.kind)) return;
-    const StepKind meets_as = consumer_kind.value_or(step.kind);
-    const std::tuple key{meets_as, gives ? self : step.peer, gives ? step.peer : self, step.tag};
-    const auto [other, is_first] = unmatched_.try_emplace(key, start);
-    if (is_first) return;
-    const ActionId producer = gives ? start : other->second;
-    const ActionId consumer = gives ? other->second : start;
-    order(producer, end(consumer));
-    if (meets_as != StepKind::wait) order(end(consumer), end(producer));
-    unmatched_.erase(other);
+    if (!consumes(step)) return;
+    order(start_of(graph.partner(index)), end_of(index));
+    if (takes_message(step)) order(end_of(index), end_of(graph.partner(index)));
   }
 
-  void add_tasks(std::size_t rank) {
-    const Plan& plan = plans_[rank];
-    const ActionId first = actions_.size();
-    for (std::uint32_t number = 0; number < plan.tasks.size(); ++number) {
-      const SharedTask& task = plan.tasks[number];
-      const std::span<const RankRegion> from = sources(plan, task);
-      const std::span<const RankRegion> to = targets(plan, task);
-      const auto other = std::ranges::find_if(from, [&](const RankRegion& each) { return each.rank != to[0].rank; });
-      actions_.push_back({.from = other == from.end() ? to[0].rank : other->rank,
-                          .to = to[0].rank,
-                          .level = task.level,
-                          .tree_levels = plan.tree_levels,
-                          .edges = edge_count(from, to),
-                          .bytes = to[0].region.size_bytes,
-                          .lane = task.lane,
-                          .node = nodes_[rank]});
-      for (const std::uint32_t earlier : task.after)
-        if (earlier != SharedTask::kNone) order(first + earlier, first + number);
-      std::set<int> ranks;
-      for (const RankRegion& each : regions(plan, task)) ranks.insert(each.rank);
-      for (const int each : ranks) offer(static_cast<std::size_t>(each), number, first + number);
-    }
-  }
-
-  // A task runs between the start and the end of the publish_tasks steps of its ranks.
-  void offer(std::size_t rank, std::uint32_t number, ActionId task) {
-    for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
-      const Step& step = plans_[rank].steps[id];
-      if (step.kind != StepKind::publish_tasks || number - step.first_task() >= step.task_count()) continue;
-      order(start_of(rank, id), task);
-      order(task, end(start_of(rank, id)));
-    }
+  // It runs between the start and the end of the publish_tasks steps of its ranks.
+  void add_task(const Plan& plan, const StepGraph::Task& which) {
+    const SharedTask& task = plan.tasks[which.number];
+    const std::span<const RankRegion> from = sources(plan, task);
+    const std::span<const RankRegion> to = targets(plan, task);
+    const auto other = std::ranges::find_if(from, [&](const RankRegion& each) { return each.rank != to[0].rank; });
+    actions_.push_back({.from = other == from.end() ? to[0].rank : other->rank,
+                        .to = to[0].rank,
+                        .level = task.level,
+                        .tree_levels = plan.tree_levels,
+                        .edges = edge_count(from, to),
+                        .bytes = to[0].region.size_bytes,
+                        .lane = task.lane,
+                        .node = static_cast<std::int32_t>(which.node)});
   }
 
   // A sum of k contributions takes k - 1 edges, and each target beyond the first takes one more.
@@ -139,11 +115,8 @@ class Graph {
     return std::ranges::count_if(to, [&](const RankRegion& each) { return each.rank != from[0].rank; });
   }
 
-  std::span<const Plan> plans_;
   std::span<const std::int32_t> nodes_;
   std::vector<Action> actions_;
-  std::vector<ActionId> first_step_;                                                               // by rank
-  std::map<std::tuple<StepKind, std::int32_t, std::int32_t, std::uint32_t>, ActionId> unmatched_;  // starts
 };
 
 // One run of a graph: ready actions start when a core is free, earlier levels first.

@@ -13,6 +13,7 @@
 #include "plan/names.hpp"
 #include "plan/order.hpp"
 #include "plan/region.hpp"
+#include "plan/step_graph.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock {
@@ -38,8 +39,7 @@ Footprint footprint(const Plan& plan, const Step& step, bool of_target, const El
   Footprint result;
   const Region region = of_target ? step.to : step.from;
   const std::uint64_t element_bytes = sizes.of(region.buffer);
-  for (std::uint32_t i = 0; i < step.block_count; ++i) {
-    const Block& block = plan.blocks[step.first_block + i];
+  for (const Block& block : plan::blocks(plan, step)) {
     if (block.rows == 0 || block.columns == 0) continue;
     std::int64_t stride[2] = {of_target ? block.to_row_stride_elems : block.from_row_stride_elems,
                               of_target ? block.to_column_stride_elems : block.from_column_stride_elems};
@@ -93,9 +93,8 @@ class Verifier {
     for (std::string& finding : plan::verify_tasks(plans_, node_of_rank_, element_bytes_.output))
       found(std::move(finding));
     if (!findings_.empty()) return findings_;
-    match(StepKind::send, "message");
-    match(StepKind::signal, "signal");
-    match(StepKind::offer_read, "remote read");
+    graph_.emplace(plans_, node_of_rank_);
+    match();
     if (!findings_.empty()) return findings_;
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) check_memory(rank);
     check_deadlock();
@@ -104,9 +103,11 @@ class Verifier {
   }
 
  private:
+  using Index = plan::StepGraph::Index;
+
   std::string where(std::size_t rank, StepId step) const {
     return "rank " + std::to_string(rank) + ", step " + std::to_string(step) + " (" +
-           plan::describe(plans_[rank].steps[step]) + ")";
+           plan::describe(plans_[rank], plans_[rank].steps[step]) + ")";
   }
 
   void found(std::string finding) {
@@ -144,7 +145,7 @@ class Verifier {
       if (earlier >= id)
         found(where(rank, id) + ": depends on step " + std::to_string(earlier) + ", which is not earlier");
 
-    const plan::Touches touches = plan::touches(step.kind);
+    const plan::Touches touches = plan::touches(step);
     if (touches.has_peer) check_peer(rank, id);
     if (touches.reads) check_region(rank, id, step.from, rank, "the source");
     if (touches.reads_remote && step.peer >= 0 && step.peer < plan.size) {
@@ -155,20 +156,22 @@ class Verifier {
       check_region(rank, id, step.to, rank, "the target");
       if (step.to.buffer == Buffer::input && step.to.size_bytes > 0) found(where(rank, id) + ": writes the input");
     }
-    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes &&
-                             !plan::has_blocks(step.kind) && step.kind != StepKind::reduce_sorted;
+    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes && !plan::has_blocks(step) &&
+                             step.computation != Computation::reduce_sorted;
     if (moves_whole && step.from.size_bytes != step.to.size_bytes)
       found(where(rank, id) + ": source and target differ in size");
-    if (step.kind == StepKind::reduce && step.from.size_bytes % element_bytes_.output != 0)
+    if (plan::computes(step, Computation::reduce) && step.from.size_bytes % element_bytes_.output != 0)
       found(where(rank, id) + ": not a whole number of elements");
-    if (step.kind == StepKind::reduce_sorted &&
+    if (plan::computes(step, Computation::reduce_sorted) &&
         (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0 ||
          step.to.size_bytes % element_bytes_.output != 0))
       found(where(rank, id) +
             ": the source is not a whole number of blocks as long as the target, each of whole elements");
-    if (plan::has_blocks(step.kind)) check_blocks(rank, id);
-    if (step.kind == StepKind::publish_tasks &&
-        std::uint64_t{step.first_task()} + step.task_count() > plan.tasks.size())
+    if (plan::has_blocks(step))
+      check_blocks(rank, id);
+    else if (step.kind == StepKind::compute && plan::takes_message(step))
+      found(where(rank, id) + ": only a transform reads a peer's private memory");
+    if (step.kind == StepKind::publish_tasks && !plan::has_its_tasks(plan, step))
       found(where(rank, id) + ": its tasks lie outside of the plan's list");
   }
 
@@ -196,41 +199,31 @@ class Verifier {
         found(where(rank, id) + ": a block reaches beyond the " + (of_target ? "target" : "source"));
   }
 
-  using Key = std::array<int, 3>;  // source, destination, tag
-
-  std::map<Key, StepId> collect(StepKind kind, bool from_peer) {
-    std::map<Key, StepId> steps;
-    for (std::size_t rank = 0; rank < plans_.size(); ++rank)
-      for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
-        const Step& step = plans_[rank].steps[id];
-        if (step.kind != kind) continue;
-        const int self = static_cast<int>(rank);
-        const Key key{from_peer ? step.peer : self, from_peer ? self : step.peer, static_cast<int>(step.tag)};
-        if (!steps.emplace(key, id).second) found(where(rank, id) + ": the tag is used twice between the two ranks");
-      }
-    return steps;
+  void match() {
+    for (const Index index : graph_->unmatched()) {
+      const Step& step = graph_->step(index);
+      const auto key = plan::link_key(step, graph_->rank(index));
+      const bool is_used_twice = std::ranges::any_of(graph_->unmatched(), [&](Index other) {
+        return other != index && plan::link_key(graph_->step(other), graph_->rank(other)) == key;
+      });
+      found(graph_->words(index) + ": " +
+            (is_used_twice ? "the tag is used twice between the two ranks"
+                           : std::string("no step of the peer ") + (plan::produces(step) ? "takes" : "sends") +
+                                 (key->is_signal ? " this signal" : " this message")));
+      if (findings_.size() == kMaxFindings) return;
+    }
+    for_each_link([&](Index producer, Index consumer) {
+      const std::uint64_t consumed_bytes = plan::consumed_bytes(graph_->step(consumer));
+      if (graph_->step(producer).from.size_bytes != consumed_bytes)
+        found(graph_->words(producer) + ": the receiver expects " + std::to_string(consumed_bytes) + " bytes");
+    });
   }
 
-  void match(StepKind giving, const std::string& what) {
-    const auto given = collect(giving, false);
-    const auto taken = collect(*plan::consumer_of(giving), true);
-    for (const auto& [key, id] : given) {
-      const auto rank = static_cast<std::size_t>(key[0]);
-      const auto other = taken.find(key);
-      if (other == taken.end()) {
-        found(where(rank, id) + ": no step of the peer takes this " + what);
-        continue;
-      }
-      const Step& consumer = plans_[static_cast<std::size_t>(key[1])].steps[other->second];
-      const Step& producer = plans_[rank].steps[id];
-      const std::uint64_t consumed_bytes = plan::consumed_bytes(consumer);
-      if (producer.from.size_bytes != consumed_bytes)
-        found(where(rank, id) + ": the receiver expects " + std::to_string(consumed_bytes) + " bytes");
-      links_.push_back({rank, id, static_cast<std::size_t>(key[1]), other->second});
-    }
-    for (const auto& [key, id] : taken)
-      if (!given.contains(key))
-        found(where(static_cast<std::size_t>(key[1]), id) + ": no step of the peer sends this " + what);
+  template <class Visit>
+  void for_each_link(Visit visit) const {
+    for (Index index = 0; index < graph_->size(); ++index)
+      if (plan::produces(graph_->step(index)) && graph_->partner(index) != plan::StepGraph::kNone)
+        visit(index, graph_->partner(index));
   }
 
   std::vector<Access> accesses(std::size_t rank) const {
@@ -238,9 +231,9 @@ class Verifier {
     const Plan& plan = plans_[rank];
     for (StepId id = 0; id < plan.steps.size(); ++id) {
       const Step& step = plan.steps[id];
-      const plan::Touches touches = plan::touches(step.kind);
+      const plan::Touches touches = plan::touches(step);
       const auto add = [&](Region region, bool is_write) {
-        if (plan::has_blocks(step.kind)) {
+        if (plan::has_blocks(step)) {
           for (const auto& [begin, end] : footprint(plan, step, is_write, element_bytes_).runs)
             all.push_back({begin, end, id, region.buffer, is_write});
         } else if (region.size_bytes > 0) {
@@ -289,11 +282,10 @@ class Verifier {
   // Every step is two events: its start and its end. A send may wait until its recv has started.
   void check_deadlock() {
     plan::Events events(plans_);
-    for (const plan::Link& link : links_) {
-      events.add(events.start(link.producer, link.producer_step), events.end(link.consumer, link.consumer_step));
-      if (plan::waits_for_consumer(plans_[link.producer].steps[link.producer_step].kind))
-        events.add(events.start(link.consumer, link.consumer_step), events.end(link.producer, link.producer_step));
-    }
+    for_each_link([&](Index producer, Index consumer) {
+      events.add(events.start(producer), events.end(consumer));
+      if (graph_->step(producer).kind == StepKind::send) events.add(events.start(consumer), events.end(producer));
+    });
     plan::add_task_edges(plans_, events);
     const auto cycle = events.find_cycle();
     if (cycle.empty()) return;
@@ -309,7 +301,7 @@ class Verifier {
       std::optional<plan::Order> order;
       for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
         const Step& read = plans_[rank].steps[id];
-        if (!plan::touches(read.kind).reads_remote) continue;
+        if (!plan::touches(read).reads_remote) continue;
         if (!order) order.emplace(plans_[rank]);
         bool is_waited_for = false;
         for (StepId earlier = 0; earlier < id && !is_waited_for; ++earlier) {
@@ -322,9 +314,9 @@ class Verifier {
     }
     if (reads_of.empty()) return;
     plan::Events events(plans_);
-    for (const plan::Link& link : links_)
-      if (plans_[link.producer].steps[link.producer_step].kind == StepKind::signal)
-        events.add(events.start(link.producer, link.producer_step), events.end(link.consumer, link.consumer_step));
+    for_each_link([&](Index producer, Index consumer) {
+      if (graph_->step(producer).kind == StepKind::signal) events.add(events.start(producer), events.end(consumer));
+    });
     for (const auto& [owner, reads] : reads_of)
       for (const Access& access : accesses(owner)) {
         if (access.buffer != Buffer::shared || !access.is_write) continue;
@@ -347,7 +339,7 @@ class Verifier {
   std::span<const Plan> plans_;
   std::span<const std::int32_t> node_of_rank_;
   ElementBytes element_bytes_;
-  std::vector<plan::Link> links_;
+  std::optional<plan::StepGraph> graph_;
   std::vector<std::string> findings_;
 };
 

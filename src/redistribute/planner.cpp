@@ -75,7 +75,7 @@ class Planner {
     // Data for other nodes first: links are slower than memory. Inside a node, peers by distance, so that not all ranks
     // start with rank 0.
     send(messages_of(outgoing, Side::source));
-    offer_read(outgoing);
+    offer(outgoing);
     fill_staging(outgoing);
     if (const auto found = outgoing.find(rank_); found != outgoing.end())
       copy_local(found->second.packages, all_started);
@@ -282,7 +282,7 @@ class Planner {
     return Region{member->input().offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input};
   }
 
-  void offer_read(const Exchanges& outgoing) {
+  void offer(const Exchanges& outgoing) {
     std::vector<Message> all;
     for_each_node_peer(outgoing, 1, [&](const Exchange& exchange, std::int32_t peer) {
       if (exchange.protocol != Protocol::remote_read) return;
@@ -294,12 +294,12 @@ class Planner {
     for (const auto& [turn, peer, tag, bundle] : all) {
       builder_.at(0, tag - kFirstDataTag);
       if (const std::optional<Region> region = in_place(bundle)) {
-        builder_.offer_read(*region, peer, tag, {});
+        builder_.send(*region, peer, tag, {});
         continue;
       }
       const Region region = window.next(bundle.size_bytes);
       pack(bundle, region, window.busy_until());
-      const StepId read = builder_.offer_read(region, peer, tag, steps_);
+      const StepId read = builder_.send(region, peer, tag, steps_);
       window.used_by({&read, 1});
     }
     forget_segments();

@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <memory>
-#include <optional>
 #include <string>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "penstock/error.hpp"
-#include "plan/names.hpp"
 #include "plan/order.hpp"
 #include "plan/prices.hpp"
+#include "plan/step_graph.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock::simulated {
@@ -30,19 +27,18 @@ class Run {
       const Machine& machine, const std::function<void(std::int32_t, StepId)>& on_end)
       : engine_(engine),
         hosts_(hosts),
-        plans_(plans),
         team_(team),
         machine_(machine),
         prices_{machine},
-        on_end_(on_end) {
-    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
-      first_step_.push_back(steps_.size());
-      for (StepId id = 0; id < plans[rank].steps.size(); ++id)
-        steps_.push_back({.rank = static_cast<std::int32_t>(rank), .id = id});
-    }
-    order_steps();
-    match();
-    gather_tasks();
+        on_end_(on_end),
+        graph_(plans, team.node_of_rank),
+        steps_(graph_.size()),
+        processes_(plans.size()) {
+    if (!graph_.unmatched().empty())
+      throw Error(ErrorCode::internal, "simulation: " + graph_.words(graph_.unmatched()[0]) + " has no partner");
+    for (StepIndex index = 0; index < steps_.size(); ++index)
+      steps_[index] = {.waits = step_of(index).dependency_count, .tasks_left = graph_.tasks_of(index).size()};
+    for (const plan::StepGraph::Task& task : graph_.tasks()) task_waits_.push_back(task.waits);
   }
 
   double run() {
@@ -54,28 +50,16 @@ class Run {
   }
 
  private:
-  using StepIndex = std::size_t;
-  static constexpr StepIndex kNone = std::numeric_limits<StepIndex>::max();
+  using StepIndex = plan::StepGraph::Index;
 
   struct State {
-    std::int32_t rank;
-    StepId id;
     std::uint32_t waits = 0;
-    StepIndex partner = kNone;
-    std::uint64_t tasks_left = 0;
+    std::size_t tasks_left = 0;
     bool started = false;
     bool ready = false;  // a message or signal: for its receiver
     bool ended = false;
     double started_at = 0;
     double ready_at = 0;
-  };
-  struct TaskState {
-    std::size_t rank;  // one whose plan has it
-    std::uint32_t number;
-    std::size_t node;
-    std::size_t waits = 0;
-    std::vector<std::size_t> next{};
-    std::vector<StepIndex> publishers{};
   };
 
   enum class Then : std::uint8_t {
@@ -130,95 +114,10 @@ class Run {
     bool leaves;
   };
 
-  const Step& step_of(StepIndex index) const {
-    return plans_[static_cast<std::size_t>(steps_[index].rank)].steps[steps_[index].id];
-  }
+  const Step& step_of(StepIndex index) const { return graph_.step(index); }
+  State& partner_of(StepIndex index) { return steps_[graph_.partner(index)]; }
   std::size_t node_of(std::int32_t rank) const {
     return static_cast<std::size_t>(team_.node_of_rank[static_cast<std::size_t>(rank)]);
-  }
-  std::string words(StepIndex index) const {
-    return "rank " + std::to_string(steps_[index].rank) + ", step " + std::to_string(steps_[index].id) + " (" +
-           plan::describe(step_of(index)) + ")";
-  }
-
-  void order_steps() {
-    std::vector<std::size_t> counts(steps_.size() + 1);
-    const auto for_each_edge = [&](const auto& visit) {
-      for (StepIndex index = 0; index < steps_.size(); ++index) {
-        const auto rank = static_cast<std::size_t>(steps_[index].rank);
-        for (const StepId earlier : plan::dependencies(plans_[rank], steps_[index].id))
-          visit(first_step_[rank] + earlier, index);
-      }
-    };
-    for_each_edge([&](StepIndex before, StepIndex after) {
-      ++counts[before + 1];
-      ++steps_[after].waits;
-    });
-    for (std::size_t i = 1; i < counts.size(); ++i) counts[i] += counts[i - 1];
-    first_next_ = counts;
-    next_.resize(counts.back());
-    for_each_edge([&](StepIndex before, StepIndex after) { next_[counts[before]++] = after; });
-  }
-
-  // Sorting takes half the memory of a hash table, and there are millions of steps.
-  void match() {
-    struct End {
-      std::int32_t from, to;
-      std::uint32_t tag;
-      StepKind kind;
-      StepIndex index;
-      auto key() const { return std::tuple{from, to, tag, kind}; }
-    };
-    std::vector<End> ends;
-    for (StepIndex index = 0; index < steps_.size(); ++index) {
-      const Step& step = step_of(index);
-      const std::optional<StepKind> consumer = plan::consumer_of(step.kind);
-      if (!consumer && !plan::consumes(step.kind)) continue;
-      const std::int32_t self = steps_[index].rank;
-      ends.push_back(
-          {consumer ? self : step.peer, consumer ? step.peer : self, step.tag, consumer.value_or(step.kind), index});
-    }
-    std::ranges::sort(ends, [](const End& a, const End& b) { return a.key() < b.key(); });
-    for (std::size_t at = 0; at < ends.size(); at += 2) {
-      if (at + 1 == ends.size() || ends[at].key() != ends[at + 1].key())
-        throw Error(ErrorCode::internal, "simulation: " + words(ends[at].index) + " has no partner");
-      steps_[ends[at].index].partner = ends[at + 1].index;
-      steps_[ends[at + 1].index].partner = ends[at].index;
-    }
-  }
-
-  // The tasks are the same on all ranks of a node.
-  void gather_tasks() {
-    std::vector<std::size_t> first_of_node(hosts_.size(), kNone);
-    for (std::size_t rank = 0; rank < plans_.size(); ++rank) {
-      const Plan& plan = plans_[rank];
-      if (plan.tasks.empty()) continue;
-      const std::size_t node = node_of(static_cast<std::int32_t>(rank));
-      std::size_t& first = first_of_node[node];
-      if (first == kNone) {
-        first = tasks_.size();
-        for (std::uint32_t number = 0; number < plan.tasks.size(); ++number) {
-          TaskState& state = tasks_.emplace_back(TaskState{.rank = rank, .number = number, .node = node});
-          for (const std::uint32_t earlier : plan.tasks[number].after)
-            if (earlier != SharedTask::kNone) {
-              tasks_[first + earlier].next.push_back(first + number);
-              ++state.waits;
-            }
-        }
-      }
-      for (StepId id = 0; id < plan.steps.size(); ++id) {
-        const Step& step = plan.steps[id];
-        if (step.kind != StepKind::publish_tasks) continue;
-        const StepIndex index = first_step_[rank] + id;
-        for (std::uint32_t number = step.first_task(); number < step.first_task() + step.task_count(); ++number)
-          if (plan::touches(plan, plan.tasks[number], static_cast<int>(rank))) {
-            tasks_[first + number].publishers.push_back(index);
-            ++tasks_[first + number].waits;
-            ++steps_[index].tasks_left;
-            published_by_[index].push_back(first + number);
-          }
-      }
-    }
   }
 
   // Ranks beyond the cores of their node share cores, in turn.
@@ -237,7 +136,6 @@ class Run {
       }
       core_of_rank_.push_back(cores_of_node_[node][local % most]);
     }
-    processes_.resize(plans_.size());
     s4u::Actor::create("start", hosts_[0], [this] {
       s4u::SemaphorePtr ended = s4u::Semaphore::create(0);
       ended_ = ended;
@@ -276,19 +174,19 @@ class Run {
     worker.push(work);
   }
   void give_rank(StepIndex index, double seconds, Then then) {
-    give(core_of_rank_[static_cast<std::size_t>(steps_[index].rank)], {seconds, index, then});
+    give(core_of_rank_[static_cast<std::size_t>(graph_.rank(index))], {seconds, index, then});
   }
 
   void done(const Work& work) {
     switch (work.then) {
       case Then::end:
       case Then::end_a_part: return end(work.index);
-      case Then::end_both: end(work.index); return end(steps_[work.index].partner);
+      case Then::end_both: end(work.index); return end(graph_.partner(work.index));
       case Then::offer: end(work.index); return offer(work.index);
       case Then::hand_over: return handed_over(work.index);
       case Then::end_task:
-        for (const std::size_t next : tasks_[work.index].next) release_task(next);
-        for (const StepIndex publisher : tasks_[work.index].publishers)
+        for (const std::size_t next : graph_.tasks()[work.index].next) release_task(next);
+        for (const StepIndex publisher : graph_.tasks()[work.index].publishers)
           if (--steps_[publisher].tasks_left == 0) end(publisher);
         return;
     }
@@ -308,9 +206,9 @@ class Run {
     steps_[index].ended = true;
     ++completed_;
     last_ = s4u::Engine::get_clock();
-    if (on_end_) on_end_(steps_[index].rank, steps_[index].id);
-    for (std::size_t i = first_next_[index]; i < first_next_[index + 1]; ++i)
-      if (--steps_[next_[i]].waits == 0) to_start_.push_back(next_[i]);
+    if (on_end_) on_end_(graph_.rank(index), graph_.id(index));
+    for (const StepIndex next : graph_.next(index))
+      if (--steps_[next].waits == 0) to_start_.push_back(next);
   }
 
   void start(StepIndex index) {
@@ -320,45 +218,27 @@ class Run {
     state.started_at = s4u::Engine::get_clock();
     switch (step.kind) {
       case StepKind::send:
-        if (team_.same_node(state.rank, step.peer)) return send_inside(index);
+        if (team_.same_node(graph_.rank(index), step.peer)) return send_inside(index);
         return give_rank(index, prices_.overhead(), Then::hand_over);
       case StepKind::recv: return receive(index);
-      case StepKind::copy: return give_rank(index, prices_.copy(step.to.size_bytes), Then::end);
-      case StepKind::reduce: return give_rank(index, prices_.combine(step.to.size_bytes), Then::end);
-      case StepKind::reduce_sorted:
-        return give_rank(index, prices_.combine_sorted(step.from.size_bytes, step.from.size_bytes / step.to.size_bytes),
-                         Then::end);
-      case StepKind::transform:
-      case StepKind::unpack: return give_rank(index, prices_.copy(moved_bytes(step)), Then::end);
-      case StepKind::read: return give_rank(index, prices_.copy(step.to.size_bytes), Then::end);
+      case StepKind::compute:
+        if (plan::takes_message(step)) return receive(index);
+        return give_rank(index, prices_.compute(step), Then::end);
       case StepKind::signal:
         state.ready = true;
-        if (steps_[state.partner].started) see(state.partner);
+        if (partner_of(index).started) see(graph_.partner(index));
         return end(index);
       case StepKind::wait:
-        if (steps_[state.partner].ready) see(index);
-        return;
-      case StepKind::offer_read:
-        state.ready = true;
-        if (steps_[state.partner].started) take_offer(state.partner);
-        return;
-      case StepKind::remote_read:
-        if (steps_[state.partner].ready) take_offer(index);
+        if (partner_of(index).ready) see(index);
         return;
       case StepKind::publish_tasks:
         if (state.tasks_left == 0) return end(index);
-        for (const std::size_t task : published_by_[index]) release_task(task);
+        for (const std::size_t task : graph_.tasks_of(index)) release_task(task);
         return;
     }
   }
 
-  /// The bytes that blocks move. Their hull at the other end can be longer, but one end of a move is dense.
-  static std::uint64_t moved_bytes(const Step& step) { return std::min(step.from.size_bytes, step.to.size_bytes); }
-
   void see(StepIndex wait) { give_rank(wait, prices_.flag(), Then::end); }
-  void take_offer(StepIndex reader) {
-    give_rank(reader, prices_.remote_read(step_of(reader).from.size_bytes), Then::end_both);
-  }
 
   void send_inside(StepIndex index) {
     const std::uint64_t bytes = step_of(index).from.size_bytes;
@@ -369,11 +249,11 @@ class Run {
 
   void offer(StepIndex send) {
     steps_[send].ready = true;
-    if (steps_[steps_[send].partner].started) receive_inside(steps_[send].partner);
+    if (partner_of(send).started) receive_inside(graph_.partner(send));
   }
 
   void receive_inside(StepIndex index) {
-    const std::uint64_t bytes = step_of(index).to.size_bytes;
+    const std::uint64_t bytes = plan::consumed_bytes(step_of(index));
     if (prices_.is_read(bytes, team_.single_copy))
       return give_rank(index, prices_.flag() + prices_.remote_read(bytes), Then::end_both);
     give_rank(index, prices_.flag() + prices_.copy(bytes), Then::end);
@@ -382,23 +262,23 @@ class Run {
   void receive(StepIndex index) {
     const State& state = steps_[index];
     const Step& step = step_of(index);
-    const State& sender = steps_[state.partner];
-    if (team_.same_node(state.rank, step.peer)) {
+    const State& sender = partner_of(index);
+    if (team_.same_node(graph_.rank(index), step.peer)) {
       if (sender.ready) receive_inside(index);
     } else if (state.ready) {
       give_rank(index, prices_.overhead(), Then::end);
     } else if (sender.ready) {
-      shake_hands(state.partner);  // the sender of a long message has asked
+      shake_hands(graph_.partner(index));  // the sender of a long message has asked
     }
   }
 
   void release_task(std::size_t index) {
-    TaskState& state = tasks_[index];
-    if (--state.waits > 0) return;
-    const Plan& plan = plans_[state.rank];
-    const SharedTask& task = plan.tasks[state.number];
+    if (--task_waits_[index] > 0) return;
+    const plan::StepGraph::Task& which = graph_.tasks()[index];
+    const Plan& plan = graph_.plan_of(which);
+    const SharedTask& task = plan.tasks[which.number];
     // Of idle cores the one that has been idle for longest: not always that of the leader.
-    const std::size_t core = *std::ranges::min_element(cores_of_node_[state.node], {},
+    const std::size_t core = *std::ranges::min_element(cores_of_node_[which.node], {},
                                                        [&](std::size_t each) { return cores_[each]->busy_until; });
     give(core, {prices_.task(plan::sources(plan, task)[0].region.size_bytes, task.source_count, task.target_count),
                 index, Then::end_task});
@@ -407,7 +287,7 @@ class Run {
   // --- Between nodes -------------------------------------------------------------------------------------------
 
   double latency(StepIndex send) {
-    const std::size_t from = node_of(steps_[send].rank);
+    const std::size_t from = node_of(graph_.rank(send));
     const std::size_t to = node_of(step_of(send).peer);
     const auto [known, is_new] = latencies_.try_emplace(from * hosts_.size() + to);
     if (is_new) {
@@ -424,7 +304,7 @@ class Run {
     }
     steps_[send].ready = true;
     steps_[send].ready_at = s4u::Engine::get_clock() + latency(send);
-    if (steps_[steps_[send].partner].started) shake_hands(send);
+    if (partner_of(send).started) shake_hands(send);
   }
 
   // The receiver answers once it has been asked and has a buffer.
@@ -435,10 +315,10 @@ class Run {
 
   void inject(StepIndex send) {
     ++pending_;
-    const auto rank = static_cast<std::size_t>(steps_[send].rank);
+    const auto rank = static_cast<std::size_t>(graph_.rank(send));
     if (!processes_[rank]) {
       processes_[rank] = std::make_unique<Process>();
-      s4u::Actor::create("process-" + std::to_string(rank), hosts_[node_of(steps_[send].rank)], [this, rank] {
+      s4u::Actor::create("process-" + std::to_string(rank), hosts_[node_of(graph_.rank(send))], [this, rank] {
         inject_all(*processes_[rank]);
       })->daemonize();
     }
@@ -493,18 +373,18 @@ class Run {
     const std::size_t node = node_of(step.peer);
     const double gap_bytes = machine_.network.gap_seconds / machine_.network.seconds_per_byte;
     const double begin = s4u::Engine::get_clock();
-    s4u::Comm::sendto(hosts_[node_of(steps_[send].rank)], hosts_[node],
+    s4u::Comm::sendto(hosts_[node_of(graph_.rank(send))], hosts_[node],
                       static_cast<std::uint64_t>(static_cast<double>(step.from.size_bytes) + gap_bytes + 0.5));
     // A process may be slower than its link.
     const double left = begin + prices_.on_process(step.from.size_bytes) - s4u::Engine::get_clock();
     if (left > kTolerance) s4u::this_actor::sleep_for(left);
-    Process& process = *processes_[static_cast<std::size_t>(steps_[send].rank)];
+    Process& process = *processes_[static_cast<std::size_t>(graph_.rank(send))];
     std::erase(process.busy_nodes, node);
     if (std::exchange(process.waits, false)) process.one_has_left->release();
     if (!prices_.is_eager(step.from.size_bytes)) end(send);
     settle();
     if (const double seconds = latency(send); seconds > 0) s4u::this_actor::sleep_for(seconds);
-    arrive(steps_[send].partner);
+    arrive(graph_.partner(send));
   }
 
   void arrive(StepIndex receiver) {
@@ -519,9 +399,10 @@ class Run {
       const State& state = steps_[index];
       if (!state.started || state.ended) continue;
       ++named;
-      text += "; " + words(index) + " waits";
-      if (state.partner != kNone && !steps_[state.partner].started)
-        text += " for " + words(state.partner) + ", which has not started";
+      text += "; " + graph_.words(index) + " waits";
+      const StepIndex partner = graph_.partner(index);
+      if (partner != plan::StepGraph::kNone && !steps_[partner].started)
+        text += " for " + graph_.words(partner) + ", which has not started";
     }
     throw Error(ErrorCode::internal, text);
   }
@@ -530,17 +411,13 @@ class Run {
 
   const s4u::Engine& engine_;
   const std::vector<s4u::Host*>& hosts_;
-  std::span<const Plan> plans_;
   const Team& team_;
   const Machine& machine_;
   plan::Prices<double> prices_;
   const std::function<void(std::int32_t, StepId)>& on_end_;
+  const plan::StepGraph graph_;
   std::vector<State> steps_;
-  std::vector<StepIndex> first_step_;    // by rank
-  std::vector<std::size_t> first_next_;  // by step, into next_
-  std::vector<StepIndex> next_;
-  std::vector<TaskState> tasks_;
-  std::unordered_map<StepIndex, std::vector<std::size_t>> published_by_;  // tasks, by publish_tasks step
+  std::vector<std::size_t> task_waits_;
   std::vector<std::unique_ptr<Core>> cores_;
   std::vector<std::vector<std::size_t>> cores_of_node_;
   std::vector<std::size_t> core_of_rank_;

@@ -161,6 +161,11 @@ std::uint64_t BlobState::append_on(std::uint64_t parent, ConstBytes record_bytes
                                            " and write on top of that");
       }
     }
+    // A collector that slept may have put a fence under a number that another one has freed.
+    if (newest > parent && marks().keep_from > parent + 1) {
+      throw Error(ErrorCode::exists, task + ": versions after it were collected. Read version " +
+                                         std::to_string(newest) + " and write on top of that");
+    }
     // Exclusive: if another process takes the number first, it decides.
     if (backend_->put_if_absent(record_key(version + 1), std::span(&record_bytes, 1))) return version + 1;
   }

@@ -174,7 +174,10 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   }
   if (fence_below > 0) {
     put_mark(blob, "fence-", fence_below);
-    if (!blob.map_at(newest)->fences(fence_below - 1)) blob.commit(RecordKind::fence, {}, fence_below);
+    // Without a number there is no fence: another collector has freed the one that was next.
+    if (!blob.map_at(newest)->fences(fence_below - 1) && !blob.commit(RecordKind::fence, {}, fence_below)) {
+      throw Error(ErrorCode::not_found, blob.title() + ": another gc was faster");
+    }
     newest = blob.latest();
     needed = needed_objects(blob, keep_from, newest);
   }

@@ -58,7 +58,7 @@ bool takes_part(const Collective& collective, Team team, const Death& each) {
   team.rank = each.victim;
   const Plan plan = plan_collective(team, request_of(collective, each.victim, each.ranks));
   return !plan.tasks.empty() || std::ranges::any_of(plan.steps, [&](const Step& step) {
-    return plan::touches(step.kind).has_peer && step.peer != each.victim;
+    return plan::touches(step).has_peer && step.peer != each.victim;
   });
 }
 

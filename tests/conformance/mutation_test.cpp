@@ -48,7 +48,7 @@ bool reference_notices(const Subject& subject, const std::vector<Plan>& plans) {
   return false;
 }
 
-bool is_between_ranks(StepKind kind) { return plan::consumer_of(kind) || plan::consumes(kind); }
+bool is_between_ranks(const Step& step) { return plan::produces(step) || plan::consumes(step); }
 
 // Removes the step. Its dependents inherit its dependencies.
 Plan without(const Plan& plan, StepId gone) {
@@ -119,8 +119,8 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
         std::vector<Plan> plans = subject_.plans;
         if (!mutate(plans, rank, id)) continue;
         ++times;
-        EXPECT_TRUE(notices(subject_, plans))
-            << fault << ": rank " << rank << ", step " << id << ": " << plan::describe(subject_.plans[rank].steps[id]);
+        EXPECT_TRUE(notices(subject_, plans)) << fault << ": rank " << rank << ", step " << id << ": "
+                                              << plan::describe(subject_.plans[rank], subject_.plans[rank].steps[id]);
       }
     return times;
   }
@@ -230,7 +230,7 @@ TEST_P(Mutation, DroppedStep) {
   const int halves = everywhere(
       "one half of a pair dropped",
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
-        const bool applies = is_between_ranks(plans[rank].steps[id].kind);
+        const bool applies = is_between_ranks(plans[rank].steps[id]);
         plans[rank] = without(plans[rank], id);
         return applies;
       },
@@ -289,7 +289,7 @@ TEST_P(Mutation, ShiftedRegion) {
         of_target ? "target shifted" : "source shifted",
         [&](std::vector<Plan>& plans, std::size_t rank, StepId id) {
           Step& step = plans[rank].steps[id];
-          const plan::Touches touches = plan::touches(step.kind);
+          const plan::Touches touches = plan::touches(step);
           if (of_target ? !touches.writes : !touches.reads && !touches.reads_remote) return false;
           Region& region = of_target ? step.to : step.from;
           if (region.size_bytes == 0) return false;
@@ -315,7 +315,7 @@ TEST_P(Mutation, ShorterMessage) {
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
         Step& step = plans[rank].steps[id];
         Region& region = step.kind == StepKind::recv ? step.to : step.from;
-        const bool moves = is_between_ranks(step.kind) || plan::touches(step.kind).reads_remote;
+        const bool moves = is_between_ranks(step) || plan::touches(step).reads_remote;
         if (!moves || region.size_bytes == 0) return false;
         region.size_bytes -= 1;
         return true;
@@ -337,7 +337,7 @@ TEST_P(Mutation, OtherPeerOrTag) {
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
         Step& step = plans[rank].steps[id];
         step.peer = (step.peer + 1) % static_cast<int>(plans.size());
-        return is_between_ranks(step.kind);
+        return is_between_ranks(step);
       },
       verifier_notices);
   for (const std::uint32_t tag : {999u, kMaxTag + 1})
@@ -345,7 +345,7 @@ TEST_P(Mutation, OtherPeerOrTag) {
         "tag " + std::to_string(tag),
         [&](std::vector<Plan>& plans, std::size_t rank, StepId id) {
           plans[rank].steps[id].tag = tag;
-          return is_between_ranks(plans[rank].steps[id].kind);
+          return is_between_ranks(plans[rank].steps[id]);
         },
         verifier_notices);
   expect_made("another peer or tag", times, kWithoutMessages);
@@ -356,7 +356,7 @@ TEST_P(Mutation, WrittenInput) {
       "writes the input",
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
         Step& step = plans[rank].steps[id];
-        if (!plan::touches(step.kind).writes || step.to.size_bytes == 0) return false;
+        if (!plan::touches(step).writes || step.to.size_bytes == 0) return false;
         step.to.buffer = Buffer::input;
         return true;
       },

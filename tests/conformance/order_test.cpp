@@ -10,6 +10,7 @@
 #include "conformance/reference.hpp"
 #include "conformance/team.hpp"
 #include "penstock/error.hpp"
+#include "plan/order.hpp"
 
 namespace penstock::conformance {
 namespace {
@@ -178,7 +179,7 @@ TEST(Order, IsFreeForWhatCommutes) {
         if (!computes(row.kind) || !row.fits(Team{0, nodes}, collective)) continue;
         for (const Plan& plan : plan_all(collective, nodes))
           for (const Step& step : plan.steps)
-            if (step.kind == StepKind::reduce) {
+            if (plan::computes(step, Computation::reduce)) {
               EXPECT_EQ(step.to.size_bytes % sizeof(Affine), 0u) << name(row.kind) << "/" << row.name;
             }
       }

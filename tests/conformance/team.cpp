@@ -7,6 +7,7 @@
 
 #include "conformance/reference.hpp"
 #include "plan/order.hpp"
+#include "plan/step_graph.hpp"
 
 namespace penstock {
 
@@ -76,18 +77,10 @@ std::vector<Plan> plan_all(const Collective& collective, const std::vector<std::
 
 bool synchronizes(std::span<const Plan> plans) {
   plan::Events events(plans);
-  for (std::size_t producer = 0; producer < plans.size(); ++producer)
-    for (StepId id = 0; id < plans[producer].steps.size(); ++id) {
-      const Step& step = plans[producer].steps[id];
-      const std::optional<StepKind> taking = plan::consumer_of(step.kind);
-      if (!taking) continue;
-      const Plan& consumer = plans[static_cast<std::size_t>(step.peer)];
-      for (StepId other = 0; other < consumer.steps.size(); ++other) {
-        const Step& candidate = consumer.steps[other];
-        if (candidate.kind == taking && candidate.peer == static_cast<int>(producer) && candidate.tag == step.tag)
-          events.add(events.start(producer, id), events.end(static_cast<std::size_t>(step.peer), other));
-      }
-    }
+  const plan::StepGraph graph(plans, {});
+  for (plan::StepGraph::Index step = 0; step < graph.size(); ++step)
+    if (plan::produces(graph.step(step)) && graph.partner(step) != plan::StepGraph::kNone)
+      events.add(events.start(step), events.end(graph.partner(step)));
   for (std::size_t from = 0; from < plans.size(); ++from) {
     std::set<std::size_t> reached{from};
     for (StepId id = 0; id < plans[from].steps.size(); ++id) {

@@ -1,7 +1,7 @@
 /* A Spin model of the publication protocol of the versioned store (docs/design/store.md), of compaction
  * (docs/design/store-snapshots.md) and of deltas (docs/design/store-index.md).
  *
- * Writers, a collector, a reader, a compaction and a process that makes a delta take their steps in every possible order. A dead or sleeping process takes no
+ * Writers, conditional writers, collectors, a reader, a compaction and a process that makes a delta take their steps in every possible order. A dead or sleeping process takes no
  * further step. Spin examines every prefix of every order, so crashes need no steps of their own. Each write covers the
  * whole blob, so only its own version needs its data: the collector may remove as much as possible, which exposes
  * mistakes. tests/python/test_publication_model.py runs the model, and runs it again with each planted mistake (-D and
@@ -21,11 +21,20 @@
 #ifndef DELTAS
 #define DELTAS 0
 #endif
+#ifndef CONDITIONALS
+#define CONDITIONALS 0
+#endif
+#ifndef ATTEMPTS
 #define ATTEMPTS 2
-#define COMPACTED (WRITERS * ATTEMPTS + 1) /* the first attempt of a compaction */
+#endif
+/* Collectors that die behind their fence. */
+#ifndef SLEEPERS
+#define SLEEPERS 0
+#endif
+#define COMPACTED ((WRITERS + CONDITIONALS) * ATTEMPTS + 1) /* the first attempt of a compaction */
 #define COPIES (COLLECTORS * ROUNDS + 1)   /* attempts of a compaction */
 #define IDS (COMPACTED + COMPACTIONS * COPIES)
-#define NUMBERS (WRITERS * ATTEMPTS + COLLECTORS * ROUNDS + 2)
+#define NUMBERS ((WRITERS + CONDITIONALS) * ATTEMPTS + COLLECTORS * ROUNDS + SLEEPERS + 2)
 #define FENCE 100
 
 /* The stored objects. */
@@ -210,6 +219,87 @@ end:
   skip
 }
 
+/* Writes on top of a version, or not at all. Refused: it ends. */
+proctype Conditional(byte me) {
+  byte id, parent, version, newest, attempt, i, fence, keep, other;
+  if
+  :: find_latest(parent)
+  :: SLEEPERS > 0
+  fi;
+  do
+  :: attempt == ATTEMPTS -> goto end
+  :: else ->
+     id = me * ATTEMPTS + attempt + 1;
+     attempt++;
+     newest = parent;
+     find_latest(newest);
+     base_of[id] = newest;
+     data[id] = true;
+     version = parent;
+     do
+     :: find_latest(newest);
+        /* What came after the parent may only be fences and void records. */
+        do
+        :: version == newest -> break
+        :: version < newest ->
+           other = record[version + 1];
+           if
+           :: other > FENCE
+           :: other == 0 -> goto end
+#ifdef MARK_MAKES_VOID
+           :: other > 0 && other < FENCE && base_of[other] < fence_mark
+           :: other > 0 && other < FENCE && base_of[other] >= fence_mark -> goto end
+#else
+           :: other > 0 && other < FENCE && truth_fence[version] > base_of[other]
+           :: other > 0 && other < FENCE && truth_fence[version] <= base_of[other] -> goto end
+#endif
+           fi;
+           version++
+        od;
+#ifndef NO_LOOK_AFTER_CONDITION
+        /* Whoever slept may have put its record under a number that was freed. */
+        if
+        :: version > parent && keep_mark > parent + 1 -> goto end
+        :: else
+        fi;
+#endif
+#ifdef FIRST_FREE_NUMBER
+        version++;
+        append(version, id);
+        break
+#else
+        if
+        :: atomic { record[version + 1] == 0 -> version++; link_record(version, id) }; break
+        :: record[version + 1] != 0
+        fi
+#endif
+     od;
+#ifndef NO_LOOK_AT_FENCES
+     fence = fence_mark;
+#endif
+#ifndef NO_LOOK_AT_KEEP
+     keep = keep_mark;
+#endif
+     if
+     :: version < keep && index_made[version] == id -> break
+     :: version < keep && index_made[version] != id -> record[version] = 0
+     :: version >= keep && base_of[id] < fence && truth_fence[version - 1] > base_of[id] -> skip
+     :: version >= keep && !(base_of[id] < fence && truth_fence[version - 1] > base_of[id]) -> break
+     fi
+  od;
+  atomic {
+    acknowledged[id] = version;
+    /* Nothing came between. */
+    for (i : parent + 1 .. version - 1) {
+      assert(!valid(i))
+    }
+    i = 0
+  }
+  check();
+end:
+  skip
+}
+
 proctype Collector() {
   byte round, newest, version, b, keep, i, j;
   bool named, replaces;
@@ -330,6 +420,18 @@ end:
   skip
 }
 
+/* It has put its mark when there was no version. The number of its fence may be free again when it wakes: then it takes
+ * the fence back. It removes nothing. */
+proctype Sleeper() {
+  byte version;
+  version = 1;
+  append(version, FENCE + 1);
+  if
+  :: version < keep_mark -> record[version] = 0
+  :: else
+  fi
+}
+
 /* Makes a delta of the records behind the newest mark, and reads the marks before it is put. */
 proctype Delta() {
   byte from, at;
@@ -377,9 +479,25 @@ proctype Reader() {
 init {
   byte i;
   atomic {
+#if SLEEPERS > 0
+    /* The writer is done. A conditional writer may have seen nothing of it. */
+    data[1] = true;
+    link_record(1, 1);
+    acknowledged[1] = 1;
+#elif WRITERS > 0
     for (i : 1 .. WRITERS) {
       run Writer(i - 1)
     }
+#endif
+#if CONDITIONALS > 0
+    for (i : 1 .. CONDITIONALS) {
+      run Conditional(WRITERS + i - 1)
+    }
+#endif
+#if SLEEPERS > 0
+    fence_mark = 1;
+    run Sleeper();
+#endif
 #if READERS > 0
     run Reader();
 #endif

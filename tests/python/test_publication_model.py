@@ -18,6 +18,10 @@ READER_AND_COLLECTOR = ["-DWRITERS=1", "-DROUNDS=2", "-DREADERS=1"]
 DELTA_AND_COLLECTOR = ["-DWRITERS=1", "-DROUNDS=2", "-DREADERS=0", "-DDELTAS=1"]
 DELTA_AND_READER = ["-DWRITERS=1", "-DROUNDS=1", "-DREADERS=1", "-DDELTAS=1"]
 COMPACTION = ["-DWRITERS=1", "-DROUNDS=1", "-DREADERS=0", "-DCOMPACTIONS=1"]
+CONDITION = ["-DWRITERS=1", "-DCONDITIONALS=1", "-DATTEMPTS=1", "-DROUNDS=1", "-DREADERS=0"]
+TWO_CONDITIONS = ["-DWRITERS=0", "-DCONDITIONALS=2", "-DATTEMPTS=1", "-DROUNDS=1", "-DREADERS=0"]
+CONDITION_AND_SLEEPER = [*CONDITION, "-DSLEEPERS=1"]
+CONDITION_AND_COMPACTION = ["-DWRITERS=0", "-DCONDITIONALS=1", "-DROUNDS=1", "-DREADERS=0", "-DCOMPACTIONS=1"]
 # Roles for one name whose newest entry has the number START.
 SLEEPER = ["-DCREATORS=0", "-DREMOVERS=1", "-DCOLLECTORS=1", "-DSLEEPERS=1", "-DSTART=0"]
 TWO_REMOVERS = ["-DCREATORS=0", "-DREMOVERS=2", "-DCOLLECTORS=1", "-DSLEEPERS=0", "-DSTART=1"]
@@ -79,6 +83,10 @@ def verified(request: pytest.FixtureRequest, verifications: dict[str, Future[Ver
         ("publication", DELTA_AND_COLLECTOR, 1_000_000),
         ("publication", DELTA_AND_READER, 400_000),
         ("publication", COMPACTION, 200_000),
+        ("publication", CONDITION, 900_000),
+        ("publication", TWO_CONDITIONS, 900_000),
+        ("publication", CONDITION_AND_SLEEPER, 300_000),
+        ("publication", CONDITION_AND_COMPACTION, 500_000),
         ("names", SLEEPER, 400_000),
         ("names", TWO_REMOVERS, 70_000),
         ("names", NUMBER_FREED, 800_000),
@@ -93,6 +101,10 @@ def verified(request: pytest.FixtureRequest, verifications: dict[str, Future[Ver
         "delta",
         "reader-of-delta",
         "compaction",
+        "condition",
+        "conditions",
+        "condition-sleeper",
+        "condition-compaction",
         "sleeper",
         "removers",
         "freed",
@@ -122,6 +134,11 @@ def test_no_order_of_steps_breaks_a_promise(
         ("publication", "NO_LOOK_AFTER_COMPACTION", COMPACTION, "compact_map"),
         ("publication", "MARK_DECIDES", COMPACTION, "attempt"),
         ("publication", "NO_CONFIRMATION", COMPACTION, "tagged"),
+        ("publication", "NO_LOOK_AT_FENCES", CONDITION, "acknowledged"),
+        ("publication", "NO_LOOK_AT_KEEP", CONDITION, "acknowledged"),
+        ("publication", "MARK_MAKES_VOID", CONDITION, "truth"),
+        ("publication", "FIRST_FREE_NUMBER", TWO_CONDITIONS, "truth"),
+        ("publication", "NO_LOOK_AFTER_CONDITION", CONDITION_AND_SLEEPER, "truth"),
         ("names", "VISIBLE_AT_ENTRY", SLEEPER, "took"),
         ("names", "NO_GIVING_UP", SLEEPER, "took"),
         ("names", "NO_LEASE_OF_REMOVALS", SLEEPER, "newest"),

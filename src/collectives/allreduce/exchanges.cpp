@@ -1,7 +1,6 @@
 // allreduce by an exchange (exchange.hpp) among all ranks; or among the leaders of the nodes, with a combination inside
 // the nodes before it and a broadcast inside the nodes after it. Valid for every team and size.
 #include "collectives/choose/planners.hpp"
-#include "collectives/parts/leaders.hpp"
 
 namespace penstock::collectives {
 
@@ -16,7 +15,7 @@ Plan allreduce_by_exchange(const std::string& algorithm, const Team& team, const
 Plan allreduce_by_leaders(const std::string& algorithm, const Team& team, const Collective& collective,
                           const LeadersExchange& by) {
   Sequence sequence(algorithm, team);
-  Leaders leaders(sequence, team, collective, 0, by.most_slots, 2);
+  Leaders leaders(sequence, team, collective, 0, by.most_slots, 2, by.by_messages);
   const Region own = contribution(team, collective);
   const Region target = result(team, collective);
   leaders.combine_later(own, target);

@@ -41,7 +41,8 @@ bool has_choice(CollectiveKind kind) {
 bool is_candidate(const Algorithm& row) {
   if (row.kind == CollectiveKind::reduce_scatter_block) return row.name != "pairwise";
   return row.kind == CollectiveKind::allgather || row.kind == CollectiveKind::alltoall ||
-         collectives::levels_row(row.name) != nullptr || row.name.starts_with("leader_") || row.name == "multi_leader";
+         collectives::levels_row(row.name) != nullptr || row.name.starts_with("leader_") ||
+         row.name.starts_with("multi_leader");
 }
 
 /// The class of a length: its highest bit and the next two.
@@ -88,8 +89,12 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, double bytes,
   if (row.name == "leader_ring" || row.name == "multi_leader")
     return std::max(2 * others * hop, 2 * all * others / nodes);
   if (row.name == "leader_scatter") return std::max(others * hop, all * others / nodes);
-  if (row.name == "leader_doubling") return std::max(rounds * hop, rounds * all);
-  if (row.name == "leader_rabenseifner") return std::max(2 * rounds * hop, (is_both ? 2 : 1) * all * others / nodes);
+  if (row.name == "leader_scatter_doubling") return std::max(rounds * hop, all * others / nodes);
+  if (row.name == "leader_doubling")
+    return rounds * std::max({hop, all, bytes * machine.node.combine_seconds_per_byte});
+  if (row.name == "multi_leader_doubling") return rounds * std::max(hop, all);
+  if (row.name.ends_with("leader_rabenseifner"))
+    return std::max(2 * rounds * hop, (is_both ? 2 : 1) * all * others / nodes);
   // Trees with two children at most are the lowest with as many rounds; binomial ones send all in each.
   const bool is_binomial = row.name == "hierarchical" || row.name == "node_shared";
   return std::max((is_both ? 2 : 1) * rounds * hop, (is_binomial ? rounds : 1) * all);

@@ -6,6 +6,7 @@
 
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/exchange.hpp"
+#include "collectives/parts/leaders.hpp"
 
 namespace penstock::collectives {
 
@@ -54,6 +55,7 @@ Plan allreduce_by_exchange(const std::string& algorithm, const Team& team, const
 struct LeadersExchange {
   AllreduceExchange exchange;
   std::size_t most_slots = 1;
+  bool by_messages = false;  ///< inside the nodes: if most ranks lead, few have time for tasks of others
 };
 Plan allreduce_by_leaders(const std::string& algorithm, const Team& team, const Collective& collective,
                           const LeadersExchange& by);

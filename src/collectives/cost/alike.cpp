@@ -19,12 +19,15 @@ namespace {
 
 // Steps of all ranks together that are simulated one by one.
 constexpr std::size_t kFewSteps = 320;
-constexpr std::size_t kManySteps = 10'000;  // if there is no other way
-constexpr std::uint64_t kAlikeSegments = 4;
-constexpr int kFewRanks = 8;  // to simulate all of them takes little longer than to simulate one node
-// Nodes of alike rounds that are simulated: more than exchange with a rank at the same time.
+constexpr std::size_t kManySteps = 12'000;    // if there is no other way
+constexpr std::uint64_t kBytesPerStep = 512;  // long data may take more of one node: a choice for them may take longer
+constexpr int kFewRanks = 8;                  // to simulate all of them takes little longer than to simulate one node
+// Nodes of alike rounds that are simulated: more than exchange with a rank at the same time. Those of few ranks take
+// few steps, and more of them average over rounds of unequal length.
 constexpr int kMoreNodes = 16;
 constexpr int kFewerNodes = 12;
+constexpr int kTimesSmallNodes = 4;
+constexpr std::size_t kSmallNode = 4;
 // Blocks of all ranks together beyond which planners cut longer pieces, so that the length of plans stays bounded.
 constexpr std::uint64_t kMostCutBytes = 512 * plan::kEagerBytes;
 
@@ -64,6 +67,17 @@ bool are_equal(std::span<const std::vector<int>> nodes) {
   return std::ranges::all_of(nodes, [&](const std::vector<int>& node) { return node.size() == nodes[0].size(); });
 }
 
+bool has_power_of_two_nodes(const Call& call) {
+  return std::has_single_bit(static_cast<unsigned>(node_count(call.team)));
+}
+
+/// Into how many parts halves cut the data.
+std::uint64_t parts_between_nodes(const Call& call) {
+  const auto nodes = static_cast<std::uint64_t>(node_count(call.team));
+  if (!call.row.starts_with("multi_leader")) return nodes;
+  return nodes * std::min(kManySlots, ranks_by_node(call.team, 0)[0].size());
+}
+
 /// The ranks of the first nodes.
 Team first_nodes(const Team& team, int nodes) {
   Team first = team;
@@ -97,37 +111,30 @@ std::optional<Time> alike_nodes(const Call& call) {
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, 0);
   if (call.team.size() <= kFewRanks || !are_equal(nodes))
     if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
-  return are_equal(nodes) ? time_of<Time>(call, nodes.back(), kManySteps) : std::nullopt;
+  const std::size_t most_steps = kManySteps + block_bytes(call.collective) / kBytesPerStep;
+  return are_equal(nodes) ? time_of<Time>(call, nodes.back(), most_steps) : std::nullopt;
 }
-
-namespace {
-
-// With many segments nodes drift apart.
-template <class Time>
-std::optional<Time> if_powers_of_two(const Call& call, std::uint64_t most_bytes) {
-  const bool are_alike =
-      std::has_single_bit(static_cast<unsigned>(node_count(call.team))) && block_bytes(call.collective) <= most_bytes;
-  return are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call);
-}
-
-}  // namespace
 
 template <class Time>
 std::optional<Time> alike_rounds(const Call& call) {
   const int nodes = node_count(call.team);
   const std::uint64_t bytes = block_bytes(call.collective) * static_cast<std::uint64_t>(call.team.size());
-  if (nodes <= kMoreNodes || bytes > kMostCutBytes) return alike_nodes<Time>(call);
-  if (!are_equal(ranks_by_node(call.team, 0))) return few_ranks<Time>(call);
+  const std::vector<std::vector<int>> by_node = ranks_by_node(call.team, 0);
+  const int times = by_node[0].size() <= kSmallNode ? kTimesSmallNodes : 1;
+  const int more_nodes = times * kMoreNodes;
+  const int fewer_nodes = times * kFewerNodes;
+  if (nodes <= more_nodes || bytes > kMostCutBytes) return alike_nodes<Time>(call);
+  if (!are_equal(by_node)) return few_ranks<Time>(call);
   const auto time_of_first = [&](int count) {
     const Team team = first_nodes(call.team, count);
     return time_of<Time>({call.row, team, call.collective, call.machine, call.most_seconds},
                          ranks_by_node(team, 0).back(), kManySteps);
   };
-  const std::optional<Time> more = time_of_first(kMoreNodes);
-  const std::optional<Time> fewer = time_of_first(kFewerNodes);
+  const std::optional<Time> more = time_of_first(more_nodes);
+  const std::optional<Time> fewer = time_of_first(fewer_nodes);
   if (!more || !fewer) return std::nullopt;
-  const double per_node = 1.0 / (kMoreNodes - kFewerNodes);
-  return *more + static_cast<double>(nodes - kMoreNodes) * (per_node * (*more - *fewer));
+  const double per_node = 1.0 / (more_nodes - fewer_nodes);
+  return *more + static_cast<double>(nodes - more_nodes) * (per_node * (*more - *fewer));
 }
 
 template <class Time>
@@ -137,18 +144,21 @@ std::optional<Time> alike_ranks(const Call& call) {
 
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call) {
-  return if_powers_of_two<Time>(call, kAlikeSegments * plan::kEagerBytes);
+  return has_power_of_two_nodes(call) ? alike_nodes<Time>(call) : all_ranks<Time>(call);
 }
 
 template <class Time>
 std::optional<Time> alike_halves(const Call& call) {
   // One segment, inside the nodes as well.
-  if (const std::optional<Time> time = if_powers_of_two<Time>(call, kMessageBytes)) return time;
-  // With more, nodes drift apart: it takes up to an eighth longer than if they did not, and a fifth with halves of
-  // different lengths. It counts only if there are too many steps to simulate them all.
-  constexpr double kDrift = 17.0 / 16;
-  if (call.collective.count % static_cast<std::uint64_t>(node_count(call.team)) != 0) return std::nullopt;
-  const std::optional<Time> time = if_powers_of_two<Time>(call, ~std::uint64_t{0});
+  const bool is_short = block_bytes(call.collective) <= kMessageBytes;
+  const bool are_alike = has_power_of_two_nodes(call);
+  if (const std::optional<Time> time = is_short && are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call))
+    return time;
+  // With more, nodes drift apart: it takes up to a sixth longer than if they did not, and more with halves of different
+  // lengths. It counts only if there are too many steps to simulate them all.
+  constexpr double kDrift = 1.08;
+  if (!are_alike || call.collective.count % parts_between_nodes(call) != 0) return std::nullopt;
+  const std::optional<Time> time = alike_nodes<Time>(call);
   return time ? std::optional<Time>(kDrift * *time) : std::nullopt;
 }
 

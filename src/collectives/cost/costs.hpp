@@ -51,10 +51,10 @@ std::optional<Time> alike_rounds(const Call& call);
 /// As alike_nodes(), if nodes of several ranks are not alike: they drift apart. Those as all_ranks().
 template <class Time>
 std::optional<Time> alike_ranks(const Call& call);
-/// The same for a power of two of nodes and short data; others as all_ranks().
+/// The same for a power of two of nodes; others as all_ranks().
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call);
-/// The same for exchanges of halves, with shorter data.
+/// As all_ranks() for exchanges of halves; with too many steps, or short data, as alike_powers_of_two().
 template <class Time>
 std::optional<Time> alike_halves(const Call& call);
 

@@ -52,10 +52,10 @@ class Halving {
       value = sum.value();
     }
     Landing landing(sequence_, piece(value, 0, extras_.full / 2, 0).size_bytes + given_.element_bytes);
-    const int kept_index = extras_.kept_index(self);
+    const int own = own_part();
     for (int half = extras_.full / 2; half > 0; half /= 2) {
-      const int peer = group_[extras_.position(kept_index ^ half)];
-      const int keep = kept_index & ~(half - 1);  // the parts [keep, keep + half)
+      const int peer = rank_of_part(own ^ half);
+      const int keep = own & ~(half - 1);  // the parts [keep, keep + half)
       const int give = keep ^ half;
       for (std::uint64_t s = 0; s < segments_; ++s, ++tag_) {
         sequence_.at(0, static_cast<std::uint32_t>(s));
@@ -71,10 +71,9 @@ class Halving {
   /// Recursive doubling: all kept ranks get the whole result.
   void collect() {
     if (leaves()) return;
-    const int kept_index = extras_.kept_index(group_.self);
     for (int half = 1; half < extras_.full; half *= 2) {
-      const int peer = group_[extras_.position(kept_index ^ half)];
-      const int own = kept_index & ~(half - 1);
+      const int peer = rank_of_part(own_part() ^ half);
+      const int own = own_part() & ~(half - 1);
       for (std::uint64_t s = 0; s < segments_; ++s, ++tag_) {
         sequence_.send(piece(given_.target, own, half, s), peer, tag_);
         sequence_.recv(piece(given_.target, own ^ half, half, s), peer, tag_);
@@ -85,15 +84,15 @@ class Halving {
   /// The rank with kept_index 0 gets the whole result.
   void collect_at_first() {
     if (leaves()) return;
-    const int kept_index = extras_.kept_index(group_.self);
+    const int own = own_part();
     for (int half = 1; half < extras_.full; half *= 2) {
-      const int peer = group_[extras_.position(kept_index ^ half)];
-      const bool gives = (kept_index & half) != 0;
+      const int peer = rank_of_part(own ^ half);
+      const bool gives = (own & half) != 0;
       for (std::uint64_t s = 0; s < segments_; ++s, ++tag_)
         if (gives)
-          sequence_.send(piece(given_.target, kept_index, half, s), peer, tag_);
+          sequence_.send(piece(given_.target, own, half, s), peer, tag_);
         else
-          sequence_.recv(piece(given_.target, kept_index ^ half, half, s), peer, tag_);
+          sequence_.recv(piece(given_.target, own ^ half, half, s), peer, tag_);
       if (gives) return;
     }
   }
@@ -107,6 +106,15 @@ class Halving {
   }
 
  private:
+  // The longest halves go to the nearest partners, which share a node or a switch: the bits of a part's index are those
+  // of the position in reverse order.
+  int reversed(int index) const {
+    int reversed = 0;
+    for (int bit = 1; bit < extras_.full; bit *= 2, index /= 2) reversed = 2 * reversed + index % 2;
+    return reversed;
+  }
+  int own_part() const { return reversed(extras_.kept_index(group_.self)); }
+  int rank_of_part(int part) const { return group_[extras_.position(reversed(part))]; }
   Region piece(Region whole, int first, int count, std::uint64_t segment) const {
     const auto parts = static_cast<std::uint64_t>(extras_.full);
     const auto part = [&](int index) {
@@ -263,6 +271,53 @@ void scatter_allgather(Sequence& sequence, const Group& group, const Exchange& g
       if (group.self != 0)
         sequence.recv(piece(group.self - round - 1, s), previous, around + tag(group.self - round - 1, s));
     }
+}
+
+void scatter_doubling(Sequence& sequence, const Group& group, const Exchange& given) {
+  const int size = group.size();
+  const Tree tree = binomial(group);
+  std::uint32_t tag = given.first_tag;
+  // The parts [first, first + count), which end at the last part.
+  const auto move = [&](int first, int count, const auto& step) {
+    const auto part = [&](int index) {
+      return part_of(given.target, given.elements, given.element_bytes, static_cast<std::uint64_t>(size),
+                     static_cast<std::uint64_t>(index));
+    };
+    const Region last = part(first + count - 1);
+    const Region begin = part(first);
+    const Region whole{begin.offset_bytes, last.offset_bytes + last.size_bytes - begin.offset_bytes, begin.buffer};
+    const std::uint64_t segments = pieces_of(whole.size_bytes, given.segment_bytes, kMaxExchangeSegments);
+    for (std::uint64_t s = 0; s < segments; ++s)
+      step(part_of(whole, whole.size_bytes / given.element_bytes, given.element_bytes, segments, s), tag++);
+  };
+  const auto move_around = [&](int first, int count, const auto& step) {
+    const int before_end = std::min(count, size - first);
+    move(first, before_end, step);
+    if (before_end < count) move(0, count - before_end, step);
+  };
+  const auto send_to = [&](int rank) {
+    return [&sequence, rank](Region region, std::uint32_t with) { sequence.send(region, rank, with); };
+  };
+  const auto recv_from = [&](int rank) {
+    return [&sequence, rank](Region region, std::uint32_t with) { sequence.recv(region, rank, with); };
+  };
+  if (tree.parent >= 0) move(group.self, tree.count, recv_from(tree.parent));
+  for (const Tree::Edge& child : tree.children) {
+    tag = given.first_tag;  // of each pair of ranks
+    move(child.first, child.count, send_to(child.rank));
+  }
+  // What a rank has from the scatter.
+  const auto scattered = [&](int index) { return index == 0 ? size : std::min(size - index, index & -index); };
+  std::uint32_t round_tag = given.first_tag + 2 * kMaxExchangeSegments;
+  for (int distance = 1; distance < size; distance *= 2, round_tag += 2 * kMaxExchangeSegments) {
+    const int count = std::min(distance, size - distance);
+    const int to = (group.self + size - distance) % size;
+    const int from = (group.self + distance) % size;
+    tag = round_tag;
+    if (distance + count > scattered(to)) move_around(group.self, count, send_to(group[to]));
+    tag = round_tag;
+    if (distance + count > scattered(group.self)) move_around(from, count, recv_from(group[from]));
+  }
 }
 
 }  // namespace penstock::collectives

@@ -43,5 +43,9 @@ void halving_reduce(Sequence& sequence, const Group& group, const Exchange& exch
 /// Van de Geijn's broadcast from the first rank of the group: it scatters its `target` along a binomial tree, then a
 /// ring allgathers the parts. About 2 * m * (n - 1) / n bytes sent.
 void scatter_allgather(Sequence& sequence, const Group& group, const Exchange& exchange);
+/// The same with an allgather of ceil(log2 n) rounds, for any n: in round d a rank sends the parts that it has from its
+/// own on to the rank d places before it (Bruck et al. 1997). Ranks that have their parts from the scatter do not
+/// receive them again.
+void scatter_doubling(Sequence& sequence, const Group& group, const Exchange& exchange);
 
 }  // namespace penstock::collectives

@@ -20,7 +20,7 @@ constexpr std::size_t kBatchesAhead = 2;
 }  // namespace
 
 Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collective, int first, std::size_t most_slots,
-                 std::uint32_t sides)
+                 std::uint32_t sides, bool by_messages)
     : sequence_(sequence),
       team_(team),
       collective_(collective),
@@ -33,7 +33,7 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collect
   }
   node_.ranks = by_node_[index];
   node_.self = static_cast<int>(std::ranges::find(node_.ranks, team.rank) - node_.ranks.begin());
-  by_tasks_ = block_bytes(collective) > kLeaderTaskBytes && shared_nodes(team, collective);
+  by_tasks_ = !by_messages && block_bytes(collective) > kLeaderTaskBytes && shared_nodes(team, collective);
   const std::uint64_t most = kMaxTaskGroups / sides;
   const std::uint64_t nodes = by_node_.size();
   const std::uint64_t bytes = block_bytes(collective) / slots_;

@@ -11,14 +11,16 @@
 namespace penstock::collectives {
 
 inline constexpr std::uint64_t kMessageBytes = 16 << 10;  // shared memory takes messages of this length at once
+inline constexpr std::size_t kManySlots = 16;  // with more, messages inside a node are too short and too many
 
 /// Divides the buffer into `slots` parts. The rank at index j of each node leads part j.
 class Leaders {
  public:
   /// `team` must outlive it. There are at most `most_slots` slots, and at most as many as the smallest node has ranks.
-  /// `first` leads its node. `sides`: 2 for an operation that both combines and spreads, otherwise 1.
+  /// `first` leads its node. `sides`: 2 for an operation that both combines and spreads, otherwise 1. `by_messages`:
+  /// inside the nodes, for data of any length.
   Leaders(Sequence& sequence, const Team& team, const Collective& collective, int first, std::size_t most_slots,
-          std::uint32_t sides);
+          std::uint32_t sides, bool by_messages = false);
 
   std::size_t slots() const { return slots_; }
   bool has_slot(std::size_t slot) const { return node_.self == static_cast<int>(slot); }

@@ -207,7 +207,7 @@ TEST(ChoiceByCost, IsThatOfAllCosts) {
   const auto is_candidate = [](const Algorithm& row) {
     if (row.kind == CollectiveKind::reduce_scatter_block) return row.name != "pairwise";
     return row.kind == CollectiveKind::allgather || row.kind == CollectiveKind::alltoall ||
-           row.name == "hierarchical" || row.name == "node_shared" || row.name == "multi_leader" ||
+           row.name == "hierarchical" || row.name == "node_shared" || row.name.starts_with("multi_leader") ||
            row.name.starts_with("leader_");
   };
   for (const Team& given : {blocks(2, 1), blocks(2, 2), blocks(4, 4), in_turns(5, 3), blocks(12, 1), blocks(16, 4)})
@@ -267,27 +267,63 @@ TEST(ChoiceByCost, IsNoWorseThanThresholdsAndCloseToTheBest) {
   EXPECT_GT(gained, 1.5);
 }
 
-// Too many steps to simulate them all. Thresholds take doubling, which sends all data in each round.
-TEST(ChoiceByCost, TakesHalvesBetweenManyNodes) {
+// Too many steps to simulate them all. Thresholds take one leader per node: doubling, which sends all data in each
+// round, or the ring.
+TEST(ChoiceByCost, OfSumsBetweenManyNodesDividesThemAmongLeaders) {
   struct Point {
     const char* network;
+    Team team;
     std::uint64_t bytes;
-    bool is_known;  ///< what doubling costs
+    const char* by_thresholds;
+    const char* by_cost;
   };
-  for (const Point& point : {Point{"slingshot", 64 << 10, true}, Point{"tcp-10g", 256 << 10, false}}) {
-    Team team = blocks(128, 2);
+  for (const Point& point :
+       {Point{"slingshot", blocks(128, 2), 64 << 10, "leader_doubling", "multi_leader_rabenseifner"},
+        Point{"tcp-10g", blocks(128, 2), 256 << 10, "leader_doubling", "multi_leader_rabenseifner"},
+        Point{"omni-path", blocks(32, 8), 16 << 10, "leader_doubling", "multi_leader_doubling"},
+        Point{"omni-path", blocks(32, 48), 1 << 20, "leader_ring", "multi_leader_rabenseifner"}}) {
+    Team team = point.team;
+    const std::string what = std::string(point.network) + ", " + std::to_string(team.size()) + " ranks";
     const Machine machine = machine_with(point.network);
     const Collective collective = request(CollectiveKind::allreduce, point.bytes);
     const Algorithm* by_thresholds = choose(team, collective).algorithm;
-    EXPECT_EQ(by_thresholds->name, "leader_doubling");
-    EXPECT_EQ(by_thresholds->seconds(team, collective, machine).has_value(), point.is_known) << point.network;
+    EXPECT_EQ(by_thresholds->name, point.by_thresholds) << what;
+    const double slower = simulated(team, collective, machine);
+    EXPECT_NEAR(by_thresholds->seconds(team, collective, machine).value_or(0) / slower, 1, 0.1) << what;
+    team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+    const Algorithm* chosen = choose(team, collective).algorithm;
+    EXPECT_EQ(chosen->name, point.by_cost) << what;
+    const double faster = simulated(team, request(collective.kind, point.bytes, chosen->name), machine);
+    EXPECT_LT(1.5 * faster, slower) << what;
+    EXPECT_NEAR(chosen->seconds(team, collective, machine).value_or(0) / faster, 1, 0.1) << what;
+  }
+}
+
+// Several leaders have too many steps for other lengths. The plans of one node suffice.
+TEST(ChoiceByCost, KnowsLongSumsOnLargeNodes) {
+  Team team = blocks(32, 48);
+  const Machine machine = machine_with("omni-path");
+  const Collective collective = request(CollectiveKind::allreduce, 16 << 20);
+  EXPECT_EQ(choose(team, collective).algorithm->name, "leader_ring");
+  for (const Algorithm& row : algorithms())
+    if (row.kind == CollectiveKind::allreduce && row.name.starts_with("multi_leader")) {
+      EXPECT_TRUE(row.seconds(team, collective, machine).has_value()) << row.name;
+    }
+  team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+  EXPECT_TRUE(choose(team, collective).algorithm->name.starts_with("multi_leader"));
+}
+
+// Any number of nodes: parts go around in log2 rounds.
+TEST(ChoiceByCost, OfBroadcastsOfMediumLengthScattersThem) {
+  for (const int nodes : {128, 100}) {
+    Team team = blocks(nodes, 2);
+    const Machine machine = machine_with("rdma-100g");
+    const Collective collective = request(CollectiveKind::bcast, 64 << 10);
     const double slower = simulated(team, collective, machine);
     team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
     const Algorithm* chosen = choose(team, collective).algorithm;
-    EXPECT_EQ(chosen->name, "leader_rabenseifner") << point.network;
-    const double faster = simulated(team, request(collective.kind, point.bytes, chosen->name), machine);
-    EXPECT_LT(1.5 * faster, slower) << point.network;
-    EXPECT_NEAR(chosen->seconds(team, collective, machine).value_or(0) / faster, 1, 0.1) << point.network;
+    EXPECT_EQ(chosen->name, "leader_scatter_doubling") << nodes;
+    EXPECT_LT(1.2 * simulated(team, request(collective.kind, 64 << 10, chosen->name), machine), slower) << nodes;
   }
 }
 

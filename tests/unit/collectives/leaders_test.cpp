@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "penstock/collective.hpp"
+#include "plan/tasks.hpp"
 
 namespace penstock {
 namespace {
@@ -18,7 +19,7 @@ Plan leader_ring(int rank) {
 }
 
 const RankRegion& first_region(const Plan& plan, const Step& publisher) {
-  return plan.task_regions[plan.tasks[publisher.first_task()].first_region];
+  return plan.task_regions[plan::tasks(plan, publisher).front().first_region];
 }
 
 TEST(LeaderRing, CombinesWhatItSendsFirstBeforeTheRest) {
@@ -30,8 +31,8 @@ TEST(LeaderRing, CombinesWhatItSendsFirstBeforeTheRest) {
   EXPECT_EQ(first_region(plan, *at_once.front()).region.offset_bytes, kBytes / 4) << "the part of node 1";
   std::uint64_t bytes = 0;
   for (const Step* publisher : at_once)
-    for (std::uint32_t task = publisher->first_task(); task < publisher->first_task() + publisher->task_count(); ++task)
-      bytes += plan.task_regions[plan.tasks[task].first_region].region.size_bytes;
+    for (const SharedTask& task : plan::tasks(plan, *publisher))
+      bytes += plan.task_regions[task.first_region].region.size_bytes;
   EXPECT_LE(bytes, kBytes / 8) << "before anything is sent";
 }
 

@@ -86,9 +86,11 @@ TEST(PlanCache, CountsWhatAPlanConsistsOf) {
   plan.blocks.resize(300);
   plan.tasks.resize(400);
   plan.task_regions.resize(500);
+  plan.task_groups.resize(600);
   plan.algorithm.assign(1000, 'a');
   EXPECT_GE(plan::memory_bytes(plan) - empty, 100 * sizeof(Step) + 200 * sizeof(StepId) + 300 * sizeof(Block) +
-                                                  400 * sizeof(SharedTask) + 500 * sizeof(RankRegion) + 900);
+                                                  400 * sizeof(SharedTask) + 500 * sizeof(RankRegion) +
+                                                  600 * sizeof(TaskGroup) + 900);
   Planned planned{.collective = {}, .plan = std::make_shared<const Plan>()};
   const std::uint64_t alone = planned.memory_bytes();
   planned.collective.receive.counts.resize(1000);

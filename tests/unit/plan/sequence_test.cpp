@@ -100,7 +100,7 @@ TEST(SequenceOfRandomSteps, NeverLeavesAConflictUnordered) {
         const Step& a = plan.steps[first];
         const Step& b = plan.steps[second];
         const bool ordered = conflict(a.to, b.to) || conflict(a.to, b.from) || conflict(a.from, b.to);
-        if (ordered && (touches(a.kind).writes || touches(b.kind).writes)) {
+        if (ordered && (touches(a).writes || touches(b).writes)) {
           EXPECT_TRUE(order.is_before(first, second)) << first << " and " << second << "\n" << to_text(plan);
         }
       }

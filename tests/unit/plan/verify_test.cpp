@@ -47,41 +47,39 @@ TEST_F(VerifyTest, FindsADeadlockOfUnbufferedSends) {
   expect("deadlock: ");
 }
 
-// Unlike a send, an offered remote read never completes before the peer reads.
 TEST_F(VerifyTest, FindsADeadlockOfRemoteReads) {
-  a.remote_read(8, 1, 0, out(0, 8), {}, std::vector{a.offer_read(in(0, 8), 1, 0, {})});
-  b.remote_read(8, 0, 0, out(0, 8), {}, std::vector{b.offer_read(in(0, 8), 0, 0, {})});
+  a.remote_read(8, 1, 0, out(0, 8), {}, std::vector{a.send(in(0, 8), 1, 0, {})});
+  b.remote_read(8, 0, 0, out(0, 8), {}, std::vector{b.send(in(0, 8), 0, 0, {})});
   expect("deadlock: ");
 }
 
 TEST_F(VerifyTest, RemoteReadsAreInsideANodeAndAsLongAsTheyAreTaken) {
   const Block line{.rows = 1, .columns = 8, .from_column_stride_elems = 1, .to_column_stride_elems = 1};
-  a.offer_read(in(0, 8), 1, 3, {});
+  a.send(in(0, 8), 1, 3, {});
   b.remote_read(8, 0, 3, out(8, 8), {&line, 1}, {});
   const std::vector<Plan> right{PlanBuilder(a).finish(64, 64), PlanBuilder(b).finish(64, 64)};
   EXPECT_EQ(verify(right, nodes), std::vector<std::string>{});
   EXPECT_NE(verify(right, std::vector<std::int32_t>{0, 1}), std::vector<std::string>{}) << "on two nodes";
   b.remote_read(4, 0, 4, out(0, 8), {&line, 1}, {});
-  a.offer_read(in(0, 8), 1, 4, {});
+  a.send(in(0, 8), 1, 4, {});
   expect("a block reaches beyond the source");
 }
 
 TEST_F(VerifyTest, FindsARemoteReadOfAnotherLength) {
-  a.offer_read(in(0, 8), 1, 3, {});
+  a.send(in(0, 8), 1, 3, {});
   b.remote_read(4, 0, 3, out(0, 8), {}, {});
   expect("the receiver expects 4 bytes");
 }
 
-TEST_F(VerifyTest, FindsARemoteReadThatNobodyTakes) {
-  a.offer_read(in(0, 8), 1, 3, {});
-  b.recv(out(0, 8), 0, 3);
-  expect("no step of the peer takes this remote read");
+TEST_F(VerifyTest, FindsARemoteReadThatNobodySends) {
+  b.remote_read(8, 0, 3, out(0, 8), {}, {});
+  expect("no step of the peer sends this message");
 }
 
-TEST_F(VerifyTest, FindsWhatIsWrittenWhileItIsOffered) {
-  const Region offered = a.scratch(8);
-  a.offer_read(offered, 1, 3, {});
-  a.copy(in(0, 8), offered);
+TEST_F(VerifyTest, FindsWhatIsWrittenWhileItIsRead) {
+  const Region sent = a.scratch(8);
+  a.send(sent, 1, 3, {});
+  a.copy(in(0, 8), sent);
   b.remote_read(8, 0, 3, out(0, 8), {}, {});
   expect("touch the same memory without an order");
 }

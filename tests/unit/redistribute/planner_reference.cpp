@@ -15,6 +15,7 @@
 #include "penstock/redistribute.hpp"
 #include "plan/order.hpp"
 #include "plan/simulate.hpp"
+#include "plan/step_graph.hpp"
 #include "redistribute_cases.hpp"
 
 namespace penstock::planner_reference {
@@ -212,24 +213,20 @@ std::size_t count(const Plan& plan, StepKind kind) {
   return static_cast<std::size_t>(std::ranges::count(plan.steps, kind, &Step::kind));
 }
 
+std::size_t count(const Plan& plan, StepSource source) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      plan.steps, [&](const Step& step) { return step.kind == StepKind::compute && step.source == source; }));
+}
+
 // So an operation with invalid arguments on some rank writes nothing.
 void expect_that_no_rank_writes_before_all_have_started(std::span<const Plan> plans) {
   plan::Events events(plans);
-  using Key =
-      std::tuple<StepKind, std::size_t, std::size_t, std::uint32_t>;  // consumer's kind, producer, consumer, tag
-  std::map<Key, plan::Events::Event> given;
-  const auto for_each_step = [&](const auto& action) {
-    for (std::size_t rank = 0; rank < plans.size(); ++rank)
-      for (StepId id = 0; id < plans[rank].steps.size(); ++id) action(rank, id, plans[rank].steps[id]);
-  };
-  for_each_step([&](std::size_t rank, StepId id, const Step& step) {
-    if (const auto consumer = plan::consumer_of(step.kind))
-      given[{*consumer, rank, static_cast<std::size_t>(step.peer), step.tag}] = events.start(rank, id);
-  });
-  for_each_step([&](std::size_t rank, StepId id, const Step& step) {
-    if (plan::consumes(step.kind))
-      events.add(given.at({step.kind, static_cast<std::size_t>(step.peer), rank, step.tag}), events.end(rank, id));
-  });
+  const plan::StepGraph graph(plans, {});
+  for (plan::StepGraph::Index step = 0; step < graph.size(); ++step)
+    if (plan::consumes(graph.step(step))) {
+      ASSERT_NE(graph.partner(step), plan::StepGraph::kNone) << graph.words(step);
+      events.add(events.start(graph.partner(step)), events.end(step));
+    }
   for (std::size_t rank = 0; rank < plans.size(); ++rank) {
     std::vector<bool> after;
     for (StepId id = 0; id < plans[rank].steps.size(); ++id) {
@@ -238,12 +235,13 @@ void expect_that_no_rank_writes_before_all_have_started(std::span<const Plan> pl
       after.resize(more.size());
       for (std::size_t i = 0; i < more.size(); ++i) after[i] = after[i] || more[i];
     }
-    for_each_step([&](std::size_t other, StepId id, const Step& step) {
-      const bool writes = plan::touches(step.kind).writes && step.to.buffer == Buffer::output;
-      if (other == rank || !writes) return;
-      ASSERT_TRUE(!after.empty() && after[events.start(other, id)])
-          << "rank " << other << " may write in step " << id << " before rank " << rank << " has started";
-    });
+    for (plan::StepGraph::Index other = 0; other < graph.size(); ++other) {
+      const Step& step = graph.step(other);
+      const bool writes = plan::touches(step).writes && step.to.buffer == Buffer::output;
+      if (graph.rank(other) == static_cast<std::int32_t>(rank) || !writes) continue;
+      ASSERT_TRUE(!after.empty() && after[events.start(other)])
+          << graph.words(other) << " may write before rank " << rank << " has started";
+    }
   }
 }
 

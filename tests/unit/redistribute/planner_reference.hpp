@@ -42,6 +42,8 @@ std::vector<std::int32_t> nodes_of(const Case& c);
 std::vector<Plan> plans_of(const Case& c);
 /// Number of steps of a kind.
 std::size_t count(const Plan& plan, StepKind kind);
+/// The compute steps of this source.
+std::size_t count(const Plan& plan, StepSource source);
 
 /// Verifies the plans of all ranks, and simulates them on random values.
 void expect_correct(const Case& c, std::mt19937& random);

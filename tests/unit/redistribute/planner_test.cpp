@@ -327,7 +327,7 @@ TEST(RedistributionPlan, RanksOfANodePassStagingBuffersRatherThanMessages) {
       EXPECT_EQ(plan.scratch_bytes, 0u);
       EXPECT_GT(plan.shared_bytes, 0u);
       EXPECT_LT(plan.shared_bytes, limit);
-      EXPECT_GT(count(plan, StepKind::unpack), 3u);
+      EXPECT_GT(count(plan, StepSource::peer_shared), 3u);
       EXPECT_TRUE(std::ranges::none_of(plan.steps, [](const Step& step) {
         return step.kind == StepKind::send && step.from.size_bytes > 0;
       })) << "only the barrier sends";
@@ -343,9 +343,10 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
   std::mt19937 random(37);
   // All runs are 12 rows of 16 elements.
   Case c{Layout::block_cyclic({96, 16}, {12, 16}, {2, 1}), Layout::even({96, 16}, 2), {.segment_bytes = 1024}, 2};
-  const auto kinds = [](const Plan& plan) {
-    return std::array{count(plan, StepKind::offer_read), count(plan, StepKind::remote_read),
-                      count(plan, StepKind::unpack)};
+  const auto is_data = [](const Step& step) { return step.kind == StepKind::send && step.from.size_bytes > 0; };
+  const auto kinds = [&](const Plan& plan) {
+    const auto sends = static_cast<std::size_t>(std::ranges::count_if(plan.steps, is_data));
+    return std::array{sends, count(plan, StepSource::peer_private), count(plan, StepSource::peer_shared)};
   };
   const auto expect_remote_reads = [&](bool packed) {
     for (const Plan& plan : plans_of(c)) {
@@ -354,7 +355,7 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
       EXPECT_EQ(plan.shared_bytes, 0u);
       EXPECT_EQ(plan.scratch_bytes > 0, packed);
       for (const Step& step : plan.steps) {
-        if (step.kind != StepKind::offer_read) continue;
+        if (!is_data(step)) continue;
         EXPECT_EQ(step.from.buffer, packed ? Buffer::scratch : Buffer::input);
         EXPECT_LE(step.from.size_bytes, 1024u);
       }
@@ -376,8 +377,8 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
 
   const auto expect_staging = [&](const char* why) {
     for (const Plan& plan : plans_of(c)) {
-      EXPECT_EQ(count(plan, StepKind::offer_read), 0u) << why;
-      EXPECT_GT(count(plan, StepKind::unpack), 0u) << why;
+      EXPECT_EQ(count(plan, StepSource::peer_private), 0u) << why;
+      EXPECT_GT(count(plan, StepSource::peer_shared), 0u) << why;
     }
     expect_correct(c, random);
   };
@@ -414,7 +415,7 @@ TEST(RedistributionPlan, SizesBeyondThirtyTwoBits) {
   for (const Plan& plan : plans) {
     EXPECT_EQ(plan.input_bytes, static_cast<std::uint64_t>(giga) * 1024 * 8);
     for (const Step& step : plan.steps)
-      if (step.kind == StepKind::send || step.kind == StepKind::offer_read) sent += step.from.size_bytes;
+      if (step.kind == StepKind::send) sent += step.from.size_bytes;
   }
   EXPECT_EQ(sent, relabel(source, target, {.element_bytes = 8}).bytes_before);
   EXPECT_EQ(sent, static_cast<std::uint64_t>(giga) * 1024 * 4 * 8 / 4 * 3);

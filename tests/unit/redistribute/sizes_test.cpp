@@ -7,6 +7,7 @@
 #include <set>
 
 #include "penstock/redistribute.hpp"
+#include "plan/order.hpp"
 
 namespace penstock {
 namespace {
@@ -28,10 +29,7 @@ struct Traffic {
 
 std::uint64_t elems_of(const Plan& plan, const Step& step) {
   std::uint64_t sum = 0;
-  for (std::uint32_t i = 0; i < step.block_count; ++i) {
-    const Block& block = plan.blocks[step.first_block + i];
-    sum += block.rows * block.columns;
-  }
+  for (const Block& block : plan::blocks(plan, step)) sum += block.rows * block.columns;
   return sum;
 }
 
@@ -55,15 +53,15 @@ Traffic checked(const std::vector<LayoutPair>& pairs, const RedistributionOption
     std::map<std::int32_t, std::set<std::uint32_t>> tags;
     for (const Step& step : plan.steps) {
       EXPECT_LE(step.tag, kMaxTag);
-      if (step.kind == StepKind::unpack)
+      if (plan::touches(step).reads_remote)
         traffic.staging_bytes[{step.peer, plan.rank}] += elems_of(plan, step) * element_bytes;
-      if (step.kind == StepKind::transform && step.from.buffer == Buffer::input && step.to.buffer == Buffer::output)
+      if (plan::has_blocks(step) && step.from.buffer == Buffer::input && step.to.buffer == Buffer::output)
         traffic.kept_bytes += elems_of(plan, step) * element_bytes;
-      const bool is_remote_read = step.kind == StepKind::offer_read;
-      if ((step.kind != StepKind::send && !is_remote_read) || step.from.size_bytes == 0) continue;
+      if (plan::takes_message(step) && plan::consumed_bytes(step) > 0)
+        (step.kind == StepKind::recv ? traffic.message_bytes : traffic.remote_read_bytes)[{step.peer, plan.rank}] +=
+            plan::consumed_bytes(step);
+      if (step.kind != StepKind::send || step.from.size_bytes == 0) continue;
       EXPECT_TRUE(tags[step.peer].insert(step.tag).second) << "tag " << step.tag << " twice";
-      (is_remote_read ? traffic.remote_read_bytes : traffic.message_bytes)[{plan.rank, step.peer}] +=
-          step.from.size_bytes;
       traffic.longest_bytes = std::max(traffic.longest_bytes, step.from.size_bytes);
     }
     for (const auto& [peer, used] : tags)

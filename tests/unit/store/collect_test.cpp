@@ -55,6 +55,12 @@ class Collect : public testing::Test {
     return collect({.keep_last = keep_last, .lease = lease});
   }
 
+  /// A collector that sleeps before or after its fence is appended, as a test has told `interrupted_`.
+  void collect_sleeping() const {
+    GcReport report;
+    collect_blob(*BlobState::open(interrupted_, "field"), {.lease = kNow}, report);
+  }
+
   /// Changes the record of version `version` to an age of `age`.
   void age(std::uint64_t version, std::chrono::seconds age) const {
     const auto blob = BlobState::open(backend_, "field");
@@ -270,6 +276,42 @@ TEST_F(Collect, AConditionalWriterThatSleptWhileItsNumberWasCollectedIsRefused) 
   EXPECT_EQ(code_of([&] { write_if(sleeper, 1, 2); }), ErrorCode::exists);
   EXPECT_FALSE(backend_->exists(numbered_key(folder_ + "/versions", 2)));
   EXPECT_EQ(value_at(open().snapshot(), 5), 50);
+  EXPECT_TRUE(check().problems.empty());
+}
+
+TEST_F(Collect, AFenceUnderANumberThatWasCollectedIsNoProofThatNothingChanged) {
+  Blob blob = open();
+  write(blob, 1);
+  blob.stage(std::span(&nines_, 1));
+  interrupted_->before_append = [&] {
+    Blob other = open();
+    write(other, 2);
+    other.stage(std::span(&nines_, 1));
+    collect(1);
+    collect(1);  // version 2 goes; its successor is a fence
+  };
+  interrupted_->after_append = [&] {
+    ASSERT_TRUE(backend_->exists(numbered_key(folder_ + "/versions", 2))) << "the fence of the collector that slept";
+    EXPECT_EQ(code_of([&] { open().write_if(1, std::span(&nines_, 1)); }), ErrorCode::exists);
+  };
+  collect_sleeping();
+  EXPECT_EQ(value_at(open().snapshot(), 5), 2);
+  EXPECT_TRUE(check().problems.empty());
+}
+
+TEST_F(Collect, ACollectorThatSleptWhileTheNumberOfItsFenceWasCollectedFencesAgain) {
+  Blob slow = open();
+  write(slow, 1);
+  const StagedWrite part = slow.stage(std::span(&nines_, 1));
+  interrupted_->before_append = [&] {
+    Blob other = open();
+    for (int i = 2; i <= 5; ++i) write(other, i);
+    collect(1, std::chrono::hours(1));  // for which the slow writer is alive
+  };
+  collect_sleeping();
+  EXPECT_EQ(backend_->list(folder_ + "/data").size(), 1u);
+  EXPECT_EQ(slow.commit(std::span(&part, 1)), std::nullopt) << "its data is gone";
+  EXPECT_EQ(value_at(open().snapshot(), 5), 5);
   EXPECT_TRUE(check().problems.empty());
 }
 
