@@ -298,8 +298,13 @@ void scatter_doubling(Sequence& sequence, const Group& group, const Exchange& gi
   const auto send_to = [&](int rank) {
     return [&sequence, rank](Region region, std::uint32_t with) { sequence.send(region, rank, with); };
   };
+  // One round after the other: some have the data of later rounds early, which would share the links with data that
+  // others wait for.
+  StepId received = Sequence::kNone;
   const auto recv_from = [&](int rank) {
-    return [&sequence, rank](Region region, std::uint32_t with) { sequence.recv(region, rank, with); };
+    return [&sequence, &received, rank, after = received](Region region, std::uint32_t with) {
+      received = sequence.recv(region, rank, with, {after});
+    };
   };
   if (tree.parent >= 0) move(group.self, tree.count, recv_from(tree.parent));
   for (const Tree::Edge& child : tree.children) {
