@@ -58,8 +58,9 @@ class PENSTOCK_API CheckpointHandle {
   bool failed() const;
   /// Blocks until all ranks have reached `level`. If the checkpoint failed before, it throws: the original Error on the
   /// rank where it occurred, Error(peer_failed) on the others. Call it on all ranks or on none; but wait(staged) is
-  /// local, never throws, and helps to copy what is not copied yet. With a `limit`, which counts from the call, throws
-  /// Error(timed_out) on each rank where it has passed before. The checkpoint goes on, and may be waited for again.
+  /// local, never throws, and helps to copy what is not copied yet. With a `limit` (by default
+  /// CheckpointerOptions::timeout), which counts from the call, throws Error(timed_out) on each rank where it has
+  /// passed before. The checkpoint goes on, and may be waited for again.
   void wait(CheckpointLevel level, std::optional<std::chrono::milliseconds> limit = std::nullopt);
   /// Seconds that save() blocked its caller.
   double stall_s() const;
@@ -119,6 +120,9 @@ struct CheckpointerOptions {
   /// With `run`: what is written to the slow tier is compressed; see StoreOptions::compress_level. The burst buffer is
   /// not. Whether a chunk has changed is seen by its content, so the level may change from job to job.
   int compress_level = 0;
+  /// How long a call of save(), and a call of wait() or finish() without a limit of its own, waits for storage: then it
+  /// throws Error(timed_out) on this rank, and a save of that call is one that no rank saves. Empty: for ever.
+  std::optional<std::chrono::milliseconds> timeout;
 };
 
 /// An array of a checkpoint, without its elements.
@@ -229,6 +233,10 @@ class PENSTOCK_API Checkpointer {
   /// Waits until all checkpoints are drained or failed. Throws the first error that no call has thrown. Collective.
   /// With a `limit`, which counts from the call, throws Error(timed_out) on each rank where it has passed before.
   void finish(std::optional<std::chrono::milliseconds> limit = std::nullopt);
+
+  /// Waits until the saves of `step` by this Checkpointer are drained or failed, and throws no error of theirs: before
+  /// the checkpoint is removed, which would fail what still drains it. `limit` as for finish(). Collective.
+  void settle(std::uint64_t step, std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
   /// Problems that failed no checkpoint, such as an old one that could not be removed. Local.
   std::vector<std::string> warnings() const;

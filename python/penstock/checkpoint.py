@@ -194,6 +194,12 @@ class Checkpointer:
         least time, which follows from it and from how long saves take; see :attr:`interval_s`.
     save_every : int, optional
         Saves are :meth:`due` at steps that are multiples of this.
+    timeout_s : float, optional
+        How long a call waits for storage that hangs: :meth:`save`, whose staging memory earlier saves still take,
+        :meth:`CheckpointHandle.wait`, :meth:`finish`, :meth:`close` and the end of a ``with`` block. Then the call raises an
+        :class:`penstock.Error` with the code "timed_out"; no rank saves the step of such a ``save``. What is under way goes
+        on, and each of these may be called again. Default: no limit. At the end of the program, a checkpointer that is not
+        closed waits without a limit.
     """
 
     def __init__(
@@ -218,6 +224,7 @@ class Checkpointer:
         save_on_signal: Iterable[int] = (),
         mtbf_s: float | None = None,
         save_every: int | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         if keep is not None and keep < 1:
             raise Error(f"keep is {keep}; expected a number of checkpoints from 1 on, or None to keep all")
@@ -273,6 +280,7 @@ class Checkpointer:
             drain_bytes_per_s or 0.0,
             partner_copies,
             compress_level or 0,
+            timeout_s,
             core,
         )
         #: What the last :meth:`restore` skipped or repaired.
@@ -577,13 +585,15 @@ class Checkpointer:
     def delete(self, step: int) -> None:
         """Remove the checkpoint of ``step``, durably, from both tiers. Collective.
 
-        A save of that step that is not drained yet counts for nothing afterwards, and neither do copies in the burst buffers of
-        other nodes, whose space the next job frees. ``penstock checkpoint remove`` does the same from outside.
+        Waits until a save of that step is drained or has failed. Copies in the burst buffers of other nodes count for nothing
+        afterwards; the next job frees their space. ``penstock checkpoint remove`` does the same from outside, and fails a save
+        that is not drained yet.
 
         Raises
         ------
         penstock.Error
-            On all ranks. "not_found": there is none of this step; "mismatch": the ranks passed different steps; what the
+            On all ranks. "timed_out": the save took longer than the checkpointer's ``timeout_s``, and nothing is removed;
+            "not_found": there is none of this step; "mismatch": the ranks passed different steps; what the
             storage reports on rank 0, and "peer_failed" on the others.
         """
         step = operator.index(step)
@@ -593,6 +603,12 @@ class Checkpointer:
         if self._native.any_of(step) & self._native.any_of(~step & (1 << 64) - 1):
             raise Error(f"delete() got step {step} here and another one on another rank; pass the same", "mismatch")
         failure = None
+        try:
+            self._native.settle(step)
+        except Error as error:
+            failure = error
+        if self._native.any_of(failure is not None):
+            raise failure or Error(f"the checkpoint of step {step} still drains on another rank", "timed_out")
         if self._rank == 0:
             try:
                 _penstock.remove_checkpoint(*self._place, step)
@@ -636,20 +652,37 @@ class Checkpointer:
     def finish(self, timeout_s: float | None = None) -> None:
         """Wait until all checkpoints are drained or failed. Raises the first error that no call has raised. Collective.
 
-        ``timeout_s`` is as for :meth:`CheckpointHandle.wait`.
+        ``timeout_s`` is as for :meth:`CheckpointHandle.wait`; by default it is the checkpointer's.
         """
         self._native.finish(timeout_s)
 
     def close(self) -> None:
-        """Finish, and release all resources. May be called twice. Collective."""
+        """Finish, and release all resources. May be called twice. Collective.
+
+        After "timed_out" it is still open, since its threads wait for the storage: call it again.
+        """
+        self._close(None)
+
+    def _close(self, timeout_s: float | None) -> None:
         if self not in _open:
             return
         _open.discard(self)
         try:
-            self._native.finish(None)
-        finally:
-            self._native.close()
-            self._schedule.signals.restore()
+            self._native.finish(timeout_s)
+        except Error as error:
+            if error.code == "timed_out":
+                _open.add(self)
+                raise
+            self._released()
+            raise
+        except BaseException:
+            self._released()
+            raise
+        self._released()
+
+    def _released(self) -> None:
+        self._native.close()
+        self._schedule.signals.restore()
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -690,7 +723,7 @@ def _close_all() -> None:
     """Runs before mpi4py finalizes MPI, which the background threads use."""
     for checkpointer in sorted(_open, key=lambda open_one: open_one._number):  # equal order on all ranks
         try:
-            checkpointer.close()
+            checkpointer._close(math.inf)
         except Error as error:
             print(f"penstock: {error}", file=sys.stderr)
 

@@ -67,7 +67,7 @@ class PyCheckpointer {
                  std::uint64_t chunk_bytes, std::int64_t undrained_max, std::uint64_t staging_bytes,
                  std::int64_t staging_buffers, const std::string& run, std::int64_t keep_best,
                  const std::string& best_metric, bool best_is_highest, double keep_younger_s, double drain_bytes_per_s,
-                 bool partner_copies, std::int64_t compress_level, const Comm* comm) {
+                 bool partner_copies, std::int64_t compress_level, std::optional<double> timeout_s, const Comm* comm) {
     CheckpointerOptions options;
     options.keep_best = static_cast<int>(std::clamp<std::int64_t>(keep_best, -1, 1 << 30));
     options.best_metric = best_metric;
@@ -76,6 +76,7 @@ class PyCheckpointer {
     options.drain_bytes_per_s = drain_bytes_per_s;
     options.partner_copies = partner_copies;
     options.run = run;
+    options.timeout = limit_of(timeout_s);
     options.compress_level = static_cast<int>(std::clamp<std::int64_t>(compress_level, -1, 1 << 10));
     options.burst_buffer = burst_buffer;
     options.keep = static_cast<int>(std::clamp<std::int64_t>(keep, -1, 1 << 30));
@@ -307,11 +308,12 @@ void bind_checkpoint(nb::module_& module) {
   nb::class_<PyCheckpointer>(module, "Checkpointer")
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
                     std::uint64_t, std::int64_t, const std::string&, std::int64_t, const std::string&, bool, double,
-                    double, bool, std::int64_t, const Comm*>(),
+                    double, bool, std::int64_t, std::optional<double>, const Comm*>(),
            nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("keep_every"), nb::arg("chunk_bytes"),
            nb::arg("undrained_max"), nb::arg("staging_bytes"), nb::arg("staging_buffers"), nb::arg("run"),
            nb::arg("keep_best"), nb::arg("best_metric"), nb::arg("best_is_highest"), nb::arg("keep_younger_s"),
-           nb::arg("drain_bytes_per_s"), nb::arg("partner_copies"), nb::arg("compress_level"), nb::arg("comm").none())
+           nb::arg("drain_bytes_per_s"), nb::arg("partner_copies"), nb::arg("compress_level"),
+           nb::arg("timeout_s").none(), nb::arg("comm").none())
       .def("save", &PyCheckpointer::save,
            nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
                    "numpy.typing.NDArray[typing.Any] | None]], metadata: str, metrics: dict[str, float], later: "
@@ -352,6 +354,14 @@ void bind_checkpoint(nb::module_& module) {
             checkpointer.finish(limit);
           },
           nb::arg("timeout_s") = nb::none())
+      .def(
+          "settle",
+          [](const PyCheckpointer& self, std::uint64_t step) {
+            Checkpointer& checkpointer = self.get();
+            const nb::gil_scoped_release released;
+            checkpointer.settle(step);
+          },
+          nb::arg("step"))
       .def("any_of",
            [](const PyCheckpointer& self, std::uint64_t flags) {
              Checkpointer& checkpointer = self.get();

@@ -111,6 +111,7 @@ struct Checkpointer::State {
   std::shared_ptr<Relay> relay;
   std::unique_ptr<checkpoint::Saver> saver;
   std::vector<int> nodes;  ///< by rank
+  std::optional<std::chrono::milliseconds> timeout;
 };
 
 Checkpointer::Checkpointer(std::string_view url, const CheckpointerOptions& options, std::optional<Comm> comm)
@@ -118,6 +119,7 @@ Checkpointer::Checkpointer(std::string_view url, const CheckpointerOptions& opti
   // The caller's thread has its own duplicate too: collectives of restore() must not mix with the user's.
   if (comm && comm->size() > 1) comm = comm->duplicate();
   if (comm) state_->nodes.assign(comm->team().node_of_rank.begin(), comm->team().node_of_rank.end());
+  state_->timeout = options.timeout;
   state_->caller = comm ? checkpoint::peers_of(*comm) : checkpoint::single_process();
   Tiers tiers;
   checkpoint::agree(*state_->caller, "Checkpointer", [&] {
@@ -176,7 +178,10 @@ std::uint64_t Checkpointer::any_of(std::uint64_t flags) {
 
 std::size_t Checkpointer::resume_drains() { return state_->saver->resume_drains(); }
 void Checkpointer::finish(std::optional<std::chrono::milliseconds> limit) {
-  state_->saver->finish(checkpoint::deadline_in(limit));
+  state_->saver->finish(checkpoint::deadline_in(limit ? limit : state_->timeout));
+}
+void Checkpointer::settle(std::uint64_t step, std::optional<std::chrono::milliseconds> limit) {
+  state_->saver->settle(step, checkpoint::deadline_in(limit ? limit : state_->timeout));
 }
 std::vector<std::string> Checkpointer::warnings() const { return state_->saver->warnings(); }
 std::string Checkpointer::report() const { return state_->saver->report(); }

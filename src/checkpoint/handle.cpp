@@ -23,7 +23,7 @@ double CheckpointHandle::stall_s() const { return job_->stall_s; }
 double CheckpointHandle::waited_s() const { return job_->waited_s; }
 
 void CheckpointHandle::wait(CheckpointLevel level, std::optional<std::chrono::milliseconds> limit) {
-  const checkpoint::Deadline deadline = checkpoint::deadline_in(limit);
+  const checkpoint::Deadline deadline = checkpoint::deadline_in(limit ? limit : job_->timeout);
   job_->finish_copies();
   if (level <= CheckpointLevel::staged) return;
   if (!checkpoint::wait_until_settled(*job_, level, relay_.get(), deadline)) {

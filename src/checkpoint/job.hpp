@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,7 @@ class Job {
   std::string metadata;
   CheckpointMetrics metrics;
   std::uint64_t saved_at_us = 0;
+  std::optional<std::chrono::milliseconds> timeout;  ///< of a wait without a limit of its own
   ConstBytes staged;
   const Staging* buffer = nullptr;      ///< holds it until it has settled in the first tier
   int buffers_fit = 0;                  ///< how many saves like this one the budget of staging holds; 0: unknown
@@ -109,9 +111,9 @@ class Job {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return level_ >= CheckpointLevel::staged; });
   }
-  void wait_until_begun() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return begun_ || error_.has_value(); });
+  /// Whether it has begun on all ranks or has failed, at `deadline` at the latest.
+  bool wait_until_begun(Deadline deadline = {}) {
+    return wait(deadline, [&] { return begun_ || error_.has_value(); });
   }
   /// Whether it is closed, at `deadline` at the latest.
   bool wait_until_closed(Deadline deadline = {}) {

@@ -53,6 +53,7 @@ std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<Checkpoin
   const auto begin = std::chrono::steady_clock::now();
   auto job = std::make_shared<Job>();
   job->step = step;
+  job->timeout = options_.timeout;
   job->saved_at_us = static_cast<std::uint64_t>(std::max<std::int64_t>(
       1, std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
              .count()));
@@ -71,10 +72,16 @@ std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<Checkpoin
     offsets = object_offsets(job->arrays, channels_.writer->rank());
     staging_.check(offsets.back());
   });
-  const std::shared_ptr<Job> settled = wait_for_earlier(*job, invalid ? std::nullopt : std::optional(offsets.back()));
+  std::shared_ptr<Job> settled;
+  const std::optional<Error> late = attempt(name_of(*job), channels_.writer->rank(), [&] {
+    settled =
+        wait_for_earlier(*job, invalid ? std::nullopt : std::optional(offsets.back()), deadline_in(options_.timeout));
+  });
   std::optional<Error> failure;
   if (settled) failure = undelivered(*settled);
-  if (failure) {
+  if (late) {
+    job->refused = failure = late;
+  } else if (failure) {
     job->refused = Error(ErrorCode::peer_failed, "save() delivered the error of an earlier checkpoint instead",
                          channels_.writer->rank());
   } else {
@@ -114,14 +121,22 @@ StagingPool::Held Saver::held() const {
 }
 
 /// Waits until the save that settling() names has settled, and the budget has room for `size_bytes`. Returns that save,
-/// if there is one.
-std::shared_ptr<Job> Saver::wait_for_earlier(Job& job, std::optional<std::uint64_t> size_bytes) {
+/// if there is one. Throws Error(timed_out).
+std::shared_ptr<Job> Saver::wait_for_earlier(Job& job, std::optional<std::uint64_t> size_bytes, Deadline deadline) {
   if (saves_ == 0) return nullptr;
+  const auto in_time = [&](bool done, const Job& other) {
+    if (done) return;
+    throw Error(ErrorCode::timed_out,
+                name_of(job) + " is not saved: the one of step " + std::to_string(other.step) +
+                    " is not durable in the first tier within the time given; it goes on in the background");
+  };
   if (most_staged_ == 0) {
     // The ranks agree in the background when a save begins, before anything is written.
     if (const std::shared_ptr<Job> previous = with_sequence(saves_ - 1)) {
-      if (channels_.relay) channels_.relay->serve({[&] { return previous->begun(); }, saves_});
-      previous->wait_until_begun();
+      if (channels_.relay) {
+        channels_.relay->serve({[&] { return previous->begun() || has_passed(deadline); }, saves_});
+      }
+      in_time(previous->wait_until_begun(deadline), *previous);
     }
     most_staged_ = agreed_buffers_;
   }
@@ -137,16 +152,18 @@ std::shared_ptr<Job> Saver::wait_for_earlier(Job& job, std::optional<std::uint64
     span.emplace("wait for an earlier checkpoint", "application");
     on_backpressure_();
   }
-  if (channels_.relay) channels_.relay->serve({is_ready, saves_});
-  if (earlier) earlier->wait_until_settled(CheckpointLevel::fast);
+  if (channels_.relay) {
+    channels_.relay->serve({[&] { return is_ready() || has_passed(deadline); }, saves_});
+  }
+  if (waits) ++waits_;
+  if (earlier) in_time(earlier->wait_until_settled(CheckpointLevel::fast, deadline), *earlier);
   for (const std::shared_ptr<Job>& other : jobs()) {
     if (!size_bytes || staging_.has_room(*size_bytes, held())) break;
-    other->wait_until_settled(CheckpointLevel::fast);
+    in_time(other->wait_until_settled(CheckpointLevel::fast, deadline), *other);
   }
   if (waits) {
     job.waited_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     waited_s_ += job.waited_s;
-    ++waits_;
   }
   return earlier;
 }
@@ -188,6 +205,20 @@ void Saver::finish(Deadline deadline) {
     if (error && !first) first = std::move(error);
   }
   if (first) throw *first;
+}
+
+void Saver::settle(std::uint64_t step, Deadline deadline) {
+  std::vector<std::shared_ptr<Job>> some = jobs();
+  std::erase_if(some, [&](const auto& job) { return job->step != step; });
+  if (channels_.relay) {
+    const auto closed = [&] {
+      return std::all_of(some.begin(), some.end(), [](const auto& job) { return job->closed(); });
+    };
+    channels_.relay->serve({[&] { return closed() || has_passed(deadline); }, saves_});
+  }
+  for (const auto& job : some) {
+    if (!job->wait_until_closed(deadline)) throw timed_out(step, CheckpointLevel::drained);
+  }
 }
 
 std::size_t Saver::resume_drains() {

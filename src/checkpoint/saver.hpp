@@ -57,6 +57,8 @@ class Saver {
                             const CheckpointMetrics& metrics = {}, const std::optional<Error>& wrong = std::nullopt);
   /// Throws Error(timed_out) at `deadline`.
   void finish(Deadline deadline = {});
+  /// Waits for the saves of `step` alone, and throws no error of theirs. Throws Error(timed_out) at `deadline`.
+  void settle(std::uint64_t step, Deadline deadline);
   /// Takes the place over, unless a save has done so, and drains what dead jobs have left. Returns how many checkpoints
   /// are still to be drained. Collective.
   std::size_t resume_drains();
@@ -72,7 +74,7 @@ class Saver {
   std::shared_ptr<Job> with_sequence(std::uint64_t sequence) const;
   std::shared_ptr<Job> settling() const;
   StagingPool::Held held() const;
-  std::shared_ptr<Job> wait_for_earlier(Job& job, std::optional<std::uint64_t> size_bytes);
+  std::shared_ptr<Job> wait_for_earlier(Job& job, std::optional<std::uint64_t> size_bytes, Deadline deadline);
   void stage(Job& job, const std::vector<CheckpointArray>& arrays, const std::vector<std::uint64_t>& offsets);
   void submit(const std::shared_ptr<Job>& job);
 

@@ -543,5 +543,52 @@ TEST(Hangs, AWaitWithALimitEndsAndTheCheckpointGoesOn) {
   }
 }
 
+TEST(Hangs, ASaveThatWouldWaitForLongerIsSavedByNoRank) {
+  using namespace std::chrono_literals;
+  for (const bool relayed : {false, true}) {
+    for (const int ranks : {1, 3}) {
+      SCOPED_TRACE(std::to_string(ranks) + (relayed ? " relayed" : ""));
+      const auto slow = memory();
+      const auto faults = std::make_shared<Faults>();
+      std::promise<void> released;
+      faults->on_change = [&, gate = released.get_future().share()](const std::string& operation, const store::Backend&,
+                                                                    const std::string& key, Faults::When when) {
+        if (operation == "put" && key.ends_with(".data") && when == Faults::When::before) gate.wait();
+      };
+      World world;
+      world.ranks = ranks;
+      world.relayed = relayed;
+      world.options.staging_buffers = 1;
+      world.options.timeout = 1ms;
+      world.tiers = shared_tiers(std::make_shared<FaultyBackend>(slow, faults));
+      std::barrier all_timed_out(ranks, [&]() noexcept { released.set_value(); });
+      run_ranks(world, [&](Rank& rank) {
+        const auto expect_timed_out = [](const std::function<void()>& call, const char* text) {
+          try {
+            call();
+            ADD_FAILURE() << "no error";
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::timed_out);
+            EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
+          }
+        };
+        CheckpointHandle handle = rank.save(7, Vector(rank, 1).arrays);
+        expect_timed_out([&] { rank.save(8, Vector(rank, 1).arrays); }, "step 8 is not saved: the one of step 7");
+        expect_timed_out([&] { handle.wait(Level::drained); }, "step 7 is not drained");
+        expect_timed_out([&] { rank.saver().settle(7, deadline_in(1ms)); }, "step 7 is not drained");
+        rank.saver().settle(6, deadline_in(1ms));
+        all_timed_out.arrive_and_wait();
+        rank.saver().settle(8, deadline_in(1h));  // it has failed
+        rank.saver().settle(7, deadline_in(1h));
+        EXPECT_EQ(handle.level(), Level::drained);
+        rank.saver().finish();  // the error of step 8 has been thrown
+        rank.save(9, Vector(rank, 1).arrays).wait(Level::drained, 1h);
+        EXPECT_EQ(rank.restore().step, 9u);
+      });
+      EXPECT_EQ(complete_steps(slow), (std::vector<std::uint64_t>{7, 9}));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace penstock::checkpoint::test

@@ -417,6 +417,28 @@ def test_levels_steps_and_keep(urls):
         ck.save(40, {})
 
 
+def test_the_end_of_a_with_block_has_a_limit(tmp_path):
+    """The slow tier is so slow that it might hang. Then the checkpointer can be closed again."""
+    place = {"url": f"file://{tmp_path}/slow", "burst_buffer": f"file://{tmp_path}/fast"}
+    state = np.arange(3 << 20)  # 24 MiB, of which 2 pass at once
+    with (
+        pytest.raises(ps.Error, match="step 1 is not drained within the time given") as error,
+        ps.Checkpointer(**place, drain_bytes_per_s=2 << 20, timeout_s=0.0) as ck,
+    ):
+        ck.save(1, {"a": state}).wait("fast", timeout_s=float("inf"))
+    assert error.value.code == "timed_out"
+    with pytest.raises(ps.Error, match="step 1 is not drained within the time given"):
+        ck.delete(1)
+    ck.finish(timeout_s=float("inf"))
+    ck.close()
+    with pytest.raises(ps.Error, match="closed"):
+        ck.save(2, {})
+    with ps.Checkpointer(place["url"]) as ck:
+        assert np.array_equal(ck.restore()[1]["a"], state)
+    with pytest.raises(ps.Error, match=r"timeout_s is -1.*expected seconds from 0 on"):
+        ps.Checkpointer(place["url"], timeout_s=-1)
+
+
 def test_wrong_limits_of_waits_are_told(urls):
     with ps.Checkpointer(**urls) as ck:
         handle = ck.save(1, {"a": np.zeros(10)})
@@ -440,7 +462,7 @@ def test_a_deleted_one_is_gone_for_later_jobs_too(urls):
         for wrong in (-1, 1 << 64):
             with pytest.raises(ps.Error, match="expected a number from 0 on"):
                 ck.delete(wrong)
-        # A save that is still under way counts for nothing afterwards.
+        # A save that is still under way.
         ck.save(4, {"a": np.full(10, 4)}).wait("fast")
         ck.delete(4)
         ck.save(5, {"a": np.full(10, 5)})
