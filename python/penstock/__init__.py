@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from penstock.request import Prequest, Request
     from penstock.store import (
         Blob,
+        BlobArray,
         BlobInfo,
         CheckReport,
         DamageWarning,
         LogEntry,
         RepairReport,
         Snapshot,
+        SnapshotArray,
         Store,
     )
 
@@ -43,13 +45,25 @@ _PARTS = {
     "layout_convert": ("Darray", "Subarray"),
     "redistribute": ("Redistribution", "RedistributionBatch", "Relabeling", "TransferCost", "relabel"),
     "request": ("Prequest", "Request"),
-    "store": ("Blob", "BlobInfo", "CheckReport", "DamageWarning", "LogEntry", "RepairReport", "Snapshot", "Store"),
+    "store": (
+        "Blob",
+        "BlobArray",
+        "BlobInfo",
+        "CheckReport",
+        "DamageWarning",
+        "LogEntry",
+        "RepairReport",
+        "Snapshot",
+        "SnapshotArray",
+        "Store",
+    ),
 }
 _MODULES = ("dataset", "model", "plan", "redistribute", "trace")
 
 __all__ = [
     "ArrayInfo",
     "Blob",
+    "BlobArray",
     "BlobInfo",
     "CheckReport",
     "CheckpointHandle",
@@ -78,6 +92,7 @@ __all__ = [
     "Skipped",
     "SkippedSamples",
     "Snapshot",
+    "SnapshotArray",
     "Stats",
     "Store",
     "Subarray",

@@ -18,7 +18,7 @@ import builtins
 import io
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -26,8 +26,20 @@ import numpy as np
 
 from penstock import _penstock
 from penstock.error import Error
+from penstock.store_views import BlobArray, SnapshotArray
 
-__all__ = ["Blob", "BlobInfo", "CheckReport", "DamageWarning", "LogEntry", "RepairReport", "Snapshot", "Store"]
+__all__ = [
+    "Blob",
+    "BlobArray",
+    "BlobInfo",
+    "CheckReport",
+    "DamageWarning",
+    "LogEntry",
+    "RepairReport",
+    "Snapshot",
+    "SnapshotArray",
+    "Store",
+]
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -146,6 +158,10 @@ class Snapshot:
             self.read([(offset, found.view(np.uint8))])
         return found
 
+    def view(self, dtype: DTypeLike, shape: int | Sequence[int], offset: int = 0) -> SnapshotArray:
+        """An array in C order from byte `offset` on, of which indexing reads parts. Reads nothing by itself."""
+        return SnapshotArray(self.read, dtype, shape, offset, self.size)
+
     def open(self, buffering: int = 1 << 20) -> io.BufferedReader:
         """A binary file that reads this version, with `buffering` bytes of read-ahead. It can seek."""
         return io.BufferedReader(_SnapshotFile(self), buffering)
@@ -259,6 +275,16 @@ class Blob:
     ) -> NDArray[Any]:
         """As `Snapshot.read_array`, of one version, the newest by default."""
         return self.snapshot(version).read_array(dtype, offset, count)
+
+    def view(self, dtype: DTypeLike, shape: int | Sequence[int], offset: int = 0) -> BlobArray:
+        """An array in C order from byte `offset` on: indexing reads parts of the newest version, assigning writes versions.
+
+        >>> field = Store("memory:").create("field", size=48).view(np.int32, (3, 4))
+        >>> field[1:, ::2] = 7
+        >>> field[1]
+        array([7, 0, 7, 0], dtype=int32)
+        """
+        return BlobArray(self.read, self.write, dtype, shape, offset)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Pin one version, the newest by default.
