@@ -667,22 +667,18 @@ class Checkpointer:
         if self not in _open:
             return
         _open.discard(self)
+        is_late = False
         try:
             self._native.finish(timeout_s)
         except Error as error:
-            if error.code == "timed_out":
+            is_late = error.code == "timed_out"
+            raise
+        finally:
+            if is_late:
                 _open.add(self)
-                raise
-            self._released()
-            raise
-        except BaseException:
-            self._released()
-            raise
-        self._released()
-
-    def _released(self) -> None:
-        self._native.close()
-        self._schedule.signals.restore()
+            else:
+                self._native.close()
+                self._schedule.signals.restore()
 
     def __enter__(self) -> Checkpointer:
         return self
