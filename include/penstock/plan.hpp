@@ -5,6 +5,7 @@
 // when and where the steps run.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -123,6 +124,8 @@ struct Step {
   StepSource source = StepSource::local;
   Lane lane = Lane::progress;
   bool scaled = false;  ///< of a `transform`: apply op, alpha and beta; otherwise a plain copy
+  /// The last dependency only keeps cores or links from serving later work first: no memory and no message needs it.
+  bool has_order_dependency = false;
 };
 static_assert(sizeof(Step) == 88);  // plans of simulated jobs have millions of steps
 
@@ -169,6 +172,12 @@ class PlanBuilder {
   PlanBuilder& at(std::uint16_t level, std::uint32_t segment = 0) {
     level_ = level;
     segment_ = segment;
+    return *this;
+  }
+
+  /// The steps that follow wait for this one too, see Step::has_order_dependency; kNone: for no further one.
+  PlanBuilder& in_order_after(StepId step) {
+    order_after_ = step;
     return *this;
   }
 
@@ -282,6 +291,10 @@ class PlanBuilder {
     step.first_dependency = static_cast<std::uint32_t>(plan_.dependencies.size());
     for (const StepId id : after)
       if (id != kNone) plan_.dependencies.push_back(id);
+    const auto first = plan_.dependencies.begin() + step.first_dependency;
+    step.has_order_dependency =
+        order_after_ != kNone && std::find(first, plan_.dependencies.end(), order_after_) == plan_.dependencies.end();
+    if (step.has_order_dependency) plan_.dependencies.push_back(order_after_);
     step.dependency_count = static_cast<std::uint32_t>(plan_.dependencies.size()) - step.first_dependency;
     plan_.steps.push_back(step);
     return static_cast<StepId>(plan_.steps.size() - 1);
@@ -290,6 +303,7 @@ class PlanBuilder {
   Plan plan_;
   std::uint16_t level_ = 0;
   std::uint32_t segment_ = 0;
+  StepId order_after_ = kNone;
 };
 
 class Tuning;

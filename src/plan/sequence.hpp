@@ -55,6 +55,13 @@ class Sequence {
     return *this;
   }
 
+  std::size_t step_count() const { return builder_.so_far().steps.size(); }
+  /// See PlanBuilder::in_order_after.
+  Sequence& in_order_after(StepId step) {
+    builder_.in_order_after(step);
+    return *this;
+  }
+
   StepId send(Region from, int peer, std::uint32_t tag, After after = {});
   StepId recv(Region to, int peer, std::uint32_t tag, After after = {});
   StepId copy(Region from, Region to, After after = {});

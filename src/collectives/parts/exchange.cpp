@@ -303,7 +303,9 @@ void scatter_doubling(Sequence& sequence, const Group& group, const Exchange& gi
   StepId received = Sequence::kNone;
   const auto recv_from = [&](int rank) {
     return [&sequence, &received, rank, after = received](Region region, std::uint32_t with) {
-      received = sequence.recv(region, rank, with, {after});
+      sequence.in_order_after(after);
+      received = sequence.recv(region, rank, with);
+      sequence.in_order_after(Sequence::kNone);
     };
   };
   if (tree.parent >= 0) move(group.self, tree.count, recv_from(tree.parent));
