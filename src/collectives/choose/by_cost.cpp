@@ -93,7 +93,7 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, double bytes,
   if (row.name == "leader_doubling")
     return rounds * std::max({hop, all, bytes * machine.node.combine_seconds_per_byte});
   if (row.name == "multi_leader_doubling") return rounds * std::max(hop, all);
-  if (row.name.ends_with("leader_rabenseifner"))
+  if (row.name.ends_with("leader_rabenseifner") || row.name == "multi_leader_pipeline")
     return std::max(2 * rounds * hop, (is_both ? 2 : 1) * all * others / nodes);
   // Trees with two children at most are the lowest with as many rounds; binomial ones send all in each.
   const bool is_binomial = row.name == "hierarchical" || row.name == "node_shared";

@@ -56,6 +56,7 @@ struct LeadersExchange {
   AllreduceExchange exchange;
   std::size_t most_slots = 1;
   bool by_messages = false;  ///< inside the nodes: if most ranks lead, few have time for tasks of others
+  bool in_chunks = false;    ///< by messages: one is combined inside the nodes while the one before it is exchanged
 };
 Plan allreduce_by_leaders(const std::string& algorithm, const Team& team, const Collective& collective,
                           const LeadersExchange& by);

@@ -28,6 +28,10 @@ constexpr int kMoreNodes = 16;
 constexpr int kFewerNodes = 12;
 constexpr int kTimesSmallNodes = 4;
 constexpr std::size_t kSmallNode = 4;
+// Of many chunks: the first ones, and so many fewer to know what each further one adds.
+constexpr std::uint64_t kFollowedChunks = 6;
+constexpr std::uint64_t kChunksBetween = 4;
+constexpr int kFewDrifting = 8;
 // Blocks of all ranks together beyond which planners cut longer pieces, so that the length of plans stays bounded.
 constexpr std::uint64_t kMostCutBytes = 512 * plan::kEagerBytes;
 
@@ -149,17 +153,49 @@ std::optional<Time> alike_powers_of_two(const Call& call) {
 
 template <class Time>
 std::optional<Time> alike_halves(const Call& call) {
-  // One segment, inside the nodes as well.
-  const bool is_short = block_bytes(call.collective) <= kMessageBytes;
   const bool are_alike = has_power_of_two_nodes(call);
+  const std::uint64_t parts = parts_between_nodes(call);
+  const bool are_equal_parts = call.collective.count % parts == 0;
+  // One segment: inside the nodes as well, or of the longest half.
+  const std::uint64_t half =
+      block_bytes(call.collective) * static_cast<std::uint64_t>(node_count(call.team)) / parts / 2;
+  const std::uint64_t segment = block_bytes(call.collective) > kLeaderTaskBytes ? plan::kEagerBytes : kMessageBytes;
+  const bool is_one = are_equal_parts && call.collective.segment_bytes == 0 && half <= segment;
+  const bool is_short = is_one || block_bytes(call.collective) <= kMessageBytes;
   if (const std::optional<Time> time = is_short && are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call))
     return time;
   // With more, nodes drift apart: it takes up to a sixth longer than if they did not, and more with halves of different
   // lengths. It counts only if there are too many steps to simulate them all.
   constexpr double kDrift = 1.08;
-  if (!are_alike || call.collective.count % parts_between_nodes(call) != 0) return std::nullopt;
+  if (!are_alike || !are_equal_parts) return std::nullopt;
   const std::optional<Time> time = alike_nodes<Time>(call);
   return time ? std::optional<Time>(kDrift * *time) : std::nullopt;
+}
+
+template <class Time>
+std::optional<Time> alike_chunks(const Call& call) {
+  const int nodes = node_count(call.team);
+  const std::vector<std::vector<int>> by_node = ranks_by_node(call.team, 0);
+  // Of one rank they have nothing to combine, and chunks overtake each other.
+  const bool are_alike = nodes > 1 && by_node[0].size() > 1 && has_power_of_two_nodes(call) && are_equal(by_node);
+  const std::uint64_t chunks = chunks_of(call.team, call.collective);
+  if (chunks <= kFollowedChunks || !are_alike)
+    if (const std::optional<Time> time = all_ranks<Time>(call)) return time;
+  if (!are_alike) return std::nullopt;
+  const auto time_of_first = [&](std::uint64_t count) {
+    Collective collective = call.collective;
+    collective.segment_bytes = (block_bytes(call.collective) + chunks - 1) / chunks;
+    collective.count = call.collective.count * count / chunks;
+    return time_of<Time>({call.row, call.team, collective, call.machine, call.most_seconds}, by_node.back(),
+                         2 * kManySteps + block_bytes(call.collective) / kBytesPerStep);
+  };
+  if (chunks <= kFollowedChunks) return time_of_first(chunks);
+  const std::optional<Time> more = time_of_first(kFollowedChunks);
+  const std::optional<Time> fewer = more ? time_of_first(kFollowedChunks - kChunksBetween) : std::nullopt;
+  if (!fewer) return std::nullopt;
+  // Many nodes drift apart.
+  const double drift = nodes > kFewDrifting ? 1.03 : 1;
+  return drift * (*more + static_cast<double>(chunks - kFollowedChunks) * (1.0 / kChunksBetween * (*more - *fewer)));
 }
 
 template <class Time>
@@ -188,6 +224,7 @@ PENSTOCK_COST(alike_rounds)
 PENSTOCK_COST(alike_ranks)
 PENSTOCK_COST(alike_powers_of_two)
 PENSTOCK_COST(alike_halves)
+PENSTOCK_COST(alike_chunks)
 PENSTOCK_COST(equal_parts)
 #undef PENSTOCK_COST
 

@@ -58,6 +58,10 @@ std::optional<Time> alike_powers_of_two(const Call& call);
 template <class Time>
 std::optional<Time> alike_halves(const Call& call);
 
+/// As alike_halves() for chunks that follow each other: of many, the first ones are simulated.
+template <class Time>
+std::optional<Time> alike_chunks(const Call& call);
+
 /// reduce_scatter: if all parts have one length, as the row of reduce_scatter_block of this name; if not, as
 /// all_ranks().
 template <class Time>

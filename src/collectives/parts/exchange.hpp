@@ -10,6 +10,9 @@
 
 namespace penstock::collectives {
 
+/// An exchange uses tags below first_tag + kExchangeTags.
+inline constexpr std::uint32_t kExchangeTags = 2048;
+
 /// The arguments of one rank of the group. `own` is its contribution, `target` gets the result; both may be the same.
 struct Exchange {
   Region own;

@@ -8,23 +8,32 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kLeaderTaskBytes = 64
-                                           << 10;  // of messages: below, a few copies cost less than agreeing on them
-constexpr std::uint64_t kBatchBytes = 256 << 10;   // of a part
+constexpr std::uint64_t kBatchBytes = 256 << 10;  // of a part
 constexpr std::uint64_t kRingBatchBytes = 64 << 10;
 constexpr std::uint64_t kMaxTaskPieces = kMaxTasks / kMaxTaskGroups;
 // How many batches are combined before the exchange needs them. With more, the cores would combine while the first ones
 // could be sent already.
 constexpr std::size_t kBatchesAhead = 2;
+constexpr std::uint64_t kChunkBytes = 64 << 10;  // of a slot: shorter ones have too many messages
+constexpr std::uint64_t kMostChunks = 16;        // with kMaxTaskGroups / 2 batches each, within kStageTags
 
 }  // namespace
 
+std::uint64_t chunks_of(const Team& team, const Collective& collective) {
+  std::uint64_t slots = kManySlots;
+  for (const int size : sizes_of_nodes(team)) slots = std::min(slots, static_cast<std::uint64_t>(size));
+  const std::uint64_t most = std::clamp<std::uint64_t>(collective.count, 1, kMostChunks);
+  if (collective.segment_bytes != 0) return pieces_of(block_bytes(collective), collective.segment_bytes, most);
+  return std::min(most, std::max<std::uint64_t>(2, pieces_of(block_bytes(collective), slots * kChunkBytes, most)));
+}
+
 Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collective, int first, std::size_t most_slots,
-                 std::uint32_t sides, bool by_messages)
+                 std::uint32_t sides, bool by_messages, std::uint32_t first_segment)
     : sequence_(sequence),
       team_(team),
       collective_(collective),
       by_node_(ranks_by_node(team, first)),
+      first_segment_(first_segment),
       slots_(most_slots) {
   std::size_t index = 0;
   for (std::size_t i = 0; i < by_node_.size(); ++i) {
@@ -126,7 +135,7 @@ void Leaders::combine_rest() {
     ReduceStage up(sequence_, tree(slot), static_cast<std::uint32_t>(to_combine_.size()),
                    piece(own_, slot, 0).size_bytes, {.number = static_cast<std::uint32_t>(2 * slot)});
     for (std::uint32_t batch = 0; batch < to_combine_.size(); ++batch)
-      up.run(batch, piece(own_, slot, batch), has_slot(slot) ? piece(into_, slot, batch) : Region{});
+      up.run(first_segment_ + batch, piece(own_, slot, batch), has_slot(slot) ? piece(into_, slot, batch) : Region{});
   }
   combined_ = to_combine_.size();
 }
@@ -144,7 +153,7 @@ void Leaders::spread(Region data) {
   }
   for (std::size_t slot = 0; slot < slots_; ++slot)
     for (std::uint32_t batch = 0; batch < to_spread_.size(); ++batch)
-      bcast_stage(sequence_, tree(slot), piece(data, slot, batch), batch,
+      bcast_stage(sequence_, tree(slot), piece(data, slot, batch), first_segment_ + batch,
                   {.number = static_cast<std::uint32_t>(2 * slot + 1)});
 }
 

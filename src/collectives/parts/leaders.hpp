@@ -11,17 +11,24 @@
 namespace penstock::collectives {
 
 inline constexpr std::uint64_t kMessageBytes = 16 << 10;  // shared memory takes messages of this length at once
+/// Of messages: below, a few copies cost less than agreeing on tasks.
+inline constexpr std::uint64_t kLeaderTaskBytes = 64 << 10;
 inline constexpr std::size_t kManySlots = 16;  // with more, messages inside a node are too short and too many
+
+/// Into how many chunks `multi_leader_pipeline` cuts the data: of collective.segment_bytes, or by default of so many
+/// bytes for each of kManySlots slots that messages are long.
+std::uint64_t chunks_of(const Team& team, const Collective& collective);
 
 /// Divides the buffer into `slots` parts. The rank at index j of each node leads part j.
 class Leaders {
  public:
   /// `team` must outlive it. There are at most `most_slots` slots, and at most as many as the smallest node has ranks.
   /// `first` leads its node. `sides`: 2 for an operation that both combines and spreads, otherwise 1. `by_messages`:
-  /// inside the nodes, for data of any length.
+  /// inside the nodes, for data of any length. `first_segment`: those of earlier data in the same plan come before it.
   Leaders(Sequence& sequence, const Team& team, const Collective& collective, int first, std::size_t most_slots,
-          std::uint32_t sides, bool by_messages = false);
+          std::uint32_t sides, bool by_messages = false, std::uint32_t first_segment = 0);
 
+  std::uint32_t segments() const { return cuts_ * subs_; }
   std::size_t slots() const { return slots_; }
   bool has_slot(std::size_t slot) const { return node_.self == static_cast<int>(slot); }
   bool by_tasks() const { return by_tasks_; }
@@ -53,6 +60,7 @@ class Leaders {
   Collective collective_;
   std::vector<std::vector<int>> by_node_;
   Group node_;
+  std::uint32_t first_segment_ = 0;
   std::size_t slots_ = 1;
   bool by_tasks_ = false;
   bool follows_ring_ = false;
