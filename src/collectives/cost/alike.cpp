@@ -75,11 +75,15 @@ bool has_power_of_two_nodes(const Call& call) {
   return std::has_single_bit(static_cast<unsigned>(node_count(call.team)));
 }
 
+/// Each leads a part of the data.
+std::uint64_t slots_of(const Call& call) {
+  if (!call.row.starts_with("multi_leader")) return 1;
+  return std::min(kManySlots, ranks_by_node(call.team, 0)[0].size());
+}
+
 /// Into how many parts halves cut the data.
 std::uint64_t parts_between_nodes(const Call& call) {
-  const auto nodes = static_cast<std::uint64_t>(node_count(call.team));
-  if (!call.row.starts_with("multi_leader")) return nodes;
-  return nodes * std::min(kManySlots, ranks_by_node(call.team, 0)[0].size());
+  return static_cast<std::uint64_t>(ExtraRanks(node_count(call.team)).full) * slots_of(call);
 }
 
 /// The ranks of the first nodes.
@@ -94,6 +98,58 @@ Team first_nodes(const Team& team, int nodes) {
     if (!team.domain_of_rank.empty()) first.domain_of_rank.push_back(team.domain_of_rank[rank]);
   }
   return first;
+}
+
+/// The same nodes and further ones of the size of the first.
+Team more_nodes(const Team& team, int nodes) {
+  Team more = team;
+  const std::vector<int> like = ranks_by_node(team, 0)[0];
+  for (int node = node_count(team); node < nodes; ++node)
+    for (const int rank : like) {
+      more.node_of_rank.push_back(node);
+      if (!team.domain_of_rank.empty())
+        more.domain_of_rank.push_back(team.domain_of_rank[static_cast<std::size_t>(rank)]);
+    }
+  return more;
+}
+
+/// Exchanges in rounds between the leaders of nodes of equal size. Unless their number is a power of two, the first
+/// ones come in pairs (ExtraRanks): one hands its data to the other, which has the result for both. If these pairs stay
+/// behind each other in all rounds, one pair stands for all; if others come in, so does one of those. With few pairs
+/// the rounds take as long as if half of the nodes that stay had one: the last one waits for them in each round.
+template <class Time>
+std::optional<Time> time_of_rounds(const Call& call, std::size_t most_steps) {
+  if (has_power_of_two_nodes(call)) return time_of<Time>(call, ranks_by_node(call.team, 0).back(), most_steps);
+  const int nodes = node_count(call.team);
+  const int full = ExtraRanks(nodes).full;
+  const bool has_others = 2 * (nodes - full) <= full;
+  const Team team = has_others ? more_nodes(call.team, full + full / 2) : call.team;
+  const std::vector<std::vector<int>> by_node = ranks_by_node(team, 0);
+  std::vector<int> ranks = by_node[0];
+  ranks.insert(ranks.end(), by_node[1].begin(), by_node[1].end());
+  if (has_others) {
+    const std::vector<int>& other = by_node[static_cast<std::size_t>(full)];
+    ranks.insert(ranks.end(), other.begin(), other.end());
+  }
+  return time_of<Time>({call.row, team, call.collective, call.machine, call.most_seconds}, ranks, most_steps);
+}
+
+/// Whether a leader sends no more than one segment at once: of a part of its slot's data.
+bool has_one_segment(const Call& call, std::uint64_t parts) {
+  const std::uint64_t segment = block_bytes(call.collective) > kLeaderTaskBytes ? plan::kEagerBytes : kMessageBytes;
+  return call.collective.segment_bytes == 0 && block_bytes(call.collective) / slots_of(call) / parts <= segment;
+}
+
+bool is_between_leaders(const Call& call) {
+  return call.row.starts_with("leader_") || call.row.starts_with("multi_leader");
+}
+
+/// Of short data several leaders take up to a seventh longer than time_of_rounds(): unless the number of nodes is a
+/// power of two, the last ones begin late with the others inside their nodes.
+bool has_rounds(const Call& call) {
+  if (has_power_of_two_nodes(call)) return true;
+  return are_equal(ranks_by_node(call.team, 0)) &&
+         (!call.row.starts_with("multi_leader") || block_bytes(call.collective) > kMessageBytes);
 }
 
 }  // namespace
@@ -148,28 +204,30 @@ std::optional<Time> alike_ranks(const Call& call) {
 
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call) {
-  return has_power_of_two_nodes(call) ? alike_nodes<Time>(call) : all_ranks<Time>(call);
+  if (has_power_of_two_nodes(call)) return alike_nodes<Time>(call);
+  if (const std::optional<Time> time = all_ranks<Time>(call)) return time;
+  // Of few segments: nodes without a pair can be ahead of the others by as many.
+  if (!is_between_leaders(call) || !has_rounds(call) ||
+      block_bytes(call.collective) / slots_of(call) > kLeaderTaskBytes)
+    return std::nullopt;
+  return time_of_rounds<Time>(call, 2 * kManySteps);
 }
 
 template <class Time>
 std::optional<Time> alike_halves(const Call& call) {
   const bool are_alike = has_power_of_two_nodes(call);
-  const std::uint64_t parts = parts_between_nodes(call);
-  const bool are_equal_parts = call.collective.count % parts == 0;
+  const bool are_equal_parts = call.collective.count % parts_between_nodes(call) == 0;
   // One segment: inside the nodes as well, or of the longest half.
-  const std::uint64_t half =
-      block_bytes(call.collective) * static_cast<std::uint64_t>(node_count(call.team)) / parts / 2;
-  const std::uint64_t segment = block_bytes(call.collective) > kLeaderTaskBytes ? plan::kEagerBytes : kMessageBytes;
-  const bool is_one = are_equal_parts && call.collective.segment_bytes == 0 && half <= segment;
+  const bool is_one = are_equal_parts && has_one_segment(call, 2);
   const bool is_short = is_one || block_bytes(call.collective) <= kMessageBytes;
   if (const std::optional<Time> time = is_short && are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call))
     return time;
   // With more, nodes drift apart: it takes up to a sixth longer than if they did not, and more with halves of different
   // lengths. It counts only if there are too many steps to simulate them all.
   constexpr double kDrift = 1.08;
-  if (!are_alike || !are_equal_parts) return std::nullopt;
-  const std::optional<Time> time = alike_nodes<Time>(call);
-  return time ? std::optional<Time>(kDrift * *time) : std::nullopt;
+  if (!are_equal_parts || !has_rounds(call)) return std::nullopt;
+  const std::optional<Time> time = are_alike ? alike_nodes<Time>(call) : time_of_rounds<Time>(call, 2 * kManySteps);
+  return time ? std::optional<Time>((is_one ? 1 : kDrift) * *time) : std::nullopt;
 }
 
 template <class Time>
@@ -177,17 +235,17 @@ std::optional<Time> alike_chunks(const Call& call) {
   const int nodes = node_count(call.team);
   const std::vector<std::vector<int>> by_node = ranks_by_node(call.team, 0);
   // Of one rank they have nothing to combine, and chunks overtake each other.
-  const bool are_alike = nodes > 1 && by_node[0].size() > 1 && has_power_of_two_nodes(call) && are_equal(by_node);
+  const bool are_alike = nodes > 1 && by_node[0].size() > 1 && are_equal(by_node);
   const std::uint64_t chunks = chunks_of(call.team, call.collective);
   if (chunks <= kFollowedChunks || !are_alike)
     if (const std::optional<Time> time = all_ranks<Time>(call)) return time;
-  if (!are_alike) return std::nullopt;
+  if (!are_alike || !has_rounds(call)) return std::nullopt;
   const auto time_of_first = [&](std::uint64_t count) {
     Collective collective = call.collective;
     collective.segment_bytes = (block_bytes(call.collective) + chunks - 1) / chunks;
     collective.count = call.collective.count * count / chunks;
-    return time_of<Time>({call.row, call.team, collective, call.machine, call.most_seconds}, by_node.back(),
-                         2 * kManySteps + block_bytes(call.collective) / kBytesPerStep);
+    return time_of_rounds<Time>({call.row, call.team, collective, call.machine, call.most_seconds},
+                                2 * kManySteps + block_bytes(call.collective) / kBytesPerStep);
   };
   if (chunks <= kFollowedChunks) return time_of_first(chunks);
   const std::optional<Time> more = time_of_first(kFollowedChunks);
