@@ -53,13 +53,18 @@ std::string Core::describe(const Operation& operation) const {
   return text;
 }
 
-Header Core::header_for(const Operation& operation, MessageKind kind, std::uint32_t tag) const {
+Header Core::header(std::uint64_t sequence, MessageKind kind) const {
   Header header;
-  header.sequence = operation.sequence;
-  header.signature = operation.call.signature;
+  header.sequence = sequence;
   header.source = static_cast<std::uint32_t>(rank);
-  header.tag = tag;
   header.kind = kind;
+  return header;
+}
+
+Header Core::header_for(const Operation& operation, MessageKind kind, std::uint32_t tag) const {
+  Header header = this->header(operation.sequence, kind);
+  header.signature = operation.call.signature;
+  header.tag = tag;
   return header;
 }
 
@@ -183,10 +188,7 @@ void Core::send_notice(int peer, std::uint64_t sequence, const Error& error, boo
   std::array<std::byte, kNoticeBytes> body;
   std::memcpy(body.data(), &notice, sizeof notice);
   std::memcpy(body.data() + sizeof notice, error.message().data(), text_bytes);
-  Header header;
-  header.sequence = sequence;
-  header.source = static_cast<std::uint32_t>(rank);
-  header.kind = MessageKind::notice;
+  Header header = this->header(sequence, MessageKind::notice);
   header.payload_bytes = static_cast<std::uint32_t>(sizeof notice + text_bytes);
   send(peer, header, ConstBytes(body).first(sizeof notice + text_bytes), nullptr);
 }
@@ -218,11 +220,8 @@ void Core::on_late(const Header& header) {
   if (past.sequence == header.sequence && past.failed) return;
   const int peer = static_cast<int>(header.source);
   if (header.kind == MessageKind::probe && (past.sequence != header.sequence || past.signature == header.signature)) {
-    Header answer;
-    answer.sequence = header.sequence;
+    Header answer = this->header(header.sequence, MessageKind::completed);
     answer.signature = header.signature;
-    answer.source = static_cast<std::uint32_t>(rank);
-    answer.kind = MessageKind::completed;
     return send(peer, answer, {}, nullptr);
   }
   const std::string where = "operation " + std::to_string(header.sequence);

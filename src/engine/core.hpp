@@ -49,6 +49,7 @@ class Core {
     return operation.shared == nullptr ? 0 : static_cast<std::uint64_t>(operation.shared - node.segment->ring(self()));
   }
   std::string describe(const Operation& operation) const;
+  Header header(std::uint64_t sequence, MessageKind kind) const;
   Header header_for(const Operation& operation, MessageKind kind, std::uint32_t tag = 0) const;
 
   void complete(Operation& operation, StepId step) {

@@ -11,7 +11,7 @@
 #include "engine/flag_exchange.hpp"
 #include "engine/inbox.hpp"
 #include "engine/peer_reads.hpp"
-#include "engine/remote_messages.hpp"
+#include "engine/remote/remote_messages.hpp"
 #include "engine/shared_buffers.hpp"
 #include "engine/shared_tasks.hpp"
 

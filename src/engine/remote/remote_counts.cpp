@@ -3,12 +3,12 @@
 #include <set>
 #include <string>
 
-#include "engine/remote_messages.hpp"
+#include "engine/remote/remote_messages.hpp"
 
 namespace penstock::engine {
 
 void RemoteMessages::close_epochs() {
-  const std::uint64_t closed = tags_.epoch(core_.operations.base());
+  const std::uint64_t closed = plans_.tags.epoch(core_.operations.base());
   if (closed == closed_epochs_ || !core_.may_call_transport()) return;
   closed_epochs_ = closed;
   are_fewer_blocked_ = !blocked_.empty();
@@ -19,7 +19,7 @@ void RemoteMessages::close_epochs() {
       if (counts.has_news(epoch)) tell_counts(peer, epoch);
     if (const std::uint64_t asked = counts.asked_before(); asked > 0 && asked <= closed) tell_counts(peer, asked - 1);
   }
-  flush();
+  packets_.flush();
   while (!excess_.empty() && core_.operations.past(excess_.begin()->first).sequence != excess_.begin()->first)
     excess_.erase(excess_.begin());
 }
@@ -28,19 +28,16 @@ void RemoteMessages::tell_counts(int peer, std::uint64_t epoch) {
   const MessageCounts::Told told = pair(peer).counts.tell(epoch);
   set_limits(pair(peer));
   are_fewer_blocked_ = !blocked_.empty();
-  Header header;
-  header.sequence = first_of(told.epoch);
+  Header header = core_.header(first_of(told.epoch), MessageKind::counts);
   header.count = {.messages = told.sent};
-  header.source = static_cast<std::uint32_t>(core_.rank);
-  header.kind = MessageKind::counts;
-  send(peer, header, {}, nullptr);
+  packets_.send(peer, header);
 }
 
 void RemoteMessages::hear_counts(const Header& header) {
   const int peer = static_cast<int>(header.source);
   if (!pair(peer).counts.has_heard()) hearing_.push_back(peer);
   MessageCounts& counts = pair(peer).counts;
-  const std::uint64_t epoch = tags_.epoch(header.sequence);
+  const std::uint64_t epoch = plans_.tags.epoch(header.sequence);
   counts.hear({epoch, header.count.messages});
   if (epoch < counts.told_before()) return;
   if (epoch < closed_epochs_)
@@ -73,15 +70,11 @@ bool RemoteMessages::clear(int peer) {
     }
     if (with.recount == Pair::Recount::none) {
       with.recount = Pair::Recount::asked;
-      Header header;
-      header.sequence = first_of(told.epoch);
-      header.source = static_cast<std::uint32_t>(core_.rank);
-      header.kind = MessageKind::recount;
-      send(peer, header, {}, nullptr);
+      packets_.send(peer, core_.header(first_of(told.epoch), MessageKind::recount));
       moved = true;
     }
     // What has failed is being settled.
-    const bool is_settling = !settlements_.empty() && tags_.epoch(settlements_.begin()->first) <= told.epoch;
+    const bool is_settling = !settlements_.empty() && plans_.tags.epoch(settlements_.begin()->first) <= told.epoch;
     if (with.recount == Pair::Recount::answered && with.excess == 0 && !is_settling)
       give_up_communicator(peer, "rank " + std::to_string(peer) + " has sent " + std::to_string(told.sent) +
                                      " messages up to operation " + std::to_string(first_of(told.epoch + 1) - 1) +
@@ -96,13 +89,13 @@ bool RemoteMessages::clear(int peer) {
 void RemoteMessages::recount(int peer, std::uint64_t epoch) {
   std::vector<SentMessage> sent;
   const std::uint64_t begin = first_of(epoch);
-  for (std::uint64_t sequence = begin; sequence < begin + tags_.operations_per_epoch(); ++sequence) {
+  for (std::uint64_t sequence = begin; sequence < begin + plans_.tags.operations_per_epoch(); ++sequence) {
     const OperationTable::Past& past = core_.operations.past(sequence);
-    if (past.sequence != sequence) return send_list(peer, begin, ListKind::recounted, {});
+    if (past.sequence != sequence) return packets_.send_list(peer, begin, ListKind::recounted, {});
     if (past.failed || past.failed_elsewhere) continue;
-    for (const SentMessage& each : planned(sequence, peer, StepKind::send)) sent.push_back(each);
+    for (const SentMessage& each : plans_.planned(sequence, peer, StepKind::send)) sent.push_back(each);
   }
-  send_list(peer, begin, ListKind::recounted, sent);
+  packets_.send_list(peer, begin, ListKind::recounted, sent);
 }
 
 void RemoteMessages::on_recounted(int peer, std::uint64_t epoch, const std::vector<SentMessage>& sent) {
@@ -111,19 +104,19 @@ void RemoteMessages::on_recounted(int peer, std::uint64_t epoch, const std::vect
   with.recount = Pair::Recount::answered;
   std::map<std::uint64_t, std::multiset<std::int32_t>> received;
   for (const SentMessage& each : sent) {
-    const std::uint64_t sequence = tags_.sequence(epoch, each.tag);
+    const std::uint64_t sequence = plans_.tags.sequence(epoch, each.tag);
     const OperationTable::Past& past = core_.operations.past(sequence);
     if (past.sequence != sequence || past.failed || past.failed_elsewhere) continue;
     const auto [of_this, is_new] = received.try_emplace(sequence);
     if (is_new)
-      for (const SentMessage& taken : planned(sequence, peer, StepKind::recv)) of_this->second.insert(taken.tag);
+      for (const SentMessage& taken : plans_.planned(sequence, peer, StepKind::recv)) of_this->second.insert(taken.tag);
     if (const auto found = of_this->second.find(each.tag); found != of_this->second.end()) {
       of_this->second.erase(found);
       continue;
     }
     excess_[sequence].emplace(peer, each.tag);
     ++with.excess;
-    sink(Kind::excess, peer, sequence, each);
+    in_flight_.receive_nowhere(Kind::excess, peer, sequence, each);
   }
 }
 

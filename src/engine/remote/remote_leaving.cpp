@@ -1,15 +1,11 @@
 // Ranks of other nodes that leave: how they tell it, and what becomes of the messages for them and from them.
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <memory>
-#include <mutex>
-#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "engine/remote_messages.hpp"
+#include "engine/remote/remote_messages.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -18,35 +14,16 @@ namespace {
 constexpr std::uint32_t kChecks = 3;
 constexpr std::chrono::milliseconds kAskAgain{500};
 
-/// The transport may use the memory until the process ends, so it is never freed. The list is for leak checkers.
-void leave_to_transport(std::unique_ptr<std::byte[]> memory) noexcept {
-  const std::byte* const bytes = memory.release();
-  try {
-    static std::mutex mutex;
-    static auto* const left = new std::vector<const std::byte*>;
-    const std::lock_guard lock(mutex);
-    left->push_back(bytes);
-  } catch (const std::bad_alloc&) {
-    // Then a leak checker reports it.
-  }
-}
-
 }  // namespace
 
-std::set<int> RemoteMessages::present() const {
-  std::set<int> ranks(remote_.begin(), remote_.end());
-  for (const int peer : left_) ranks.erase(peer);
-  return ranks;
-}
-
 void RemoteMessages::on_left(int peer) {
-  left_.insert(peer);
+  ranks_.note_left(peer);
   for (auto& [sequence, settlement] : settlements_) settlement.stop_hearing(peer);
   are_fewer_blocked_ = !blocked_.empty();
 }
 
 int RemoteMessages::find_left(Operation& operation, const std::vector<int>& peers) {
-  const auto found = std::ranges::find_if(peers, [&](int peer) { return has_left(peer); });
+  const auto found = std::ranges::find_if(peers, [&](int peer) { return ranks_.has_left(peer); });
   return found != peers.end() && ++states_[operation].checks_since_left >= kChecks ? *found : -1;
 }
 
@@ -56,31 +33,30 @@ void RemoteMessages::ask_for_failed() {
   const auto now = std::chrono::steady_clock::now();
   if (now - asked_ < kAskAgain) return;
   asked_ = now;
-  in_flight_.for_each_id([&](std::uint32_t, const InFlight& each) {
+  in_flight_.for_each([&](const InFlight::Entry& each) {
     if (each.kind != Kind::send || each.operation == nullptr || !each.operation->has_failed()) return;
-    send(each.peer, core_.header_for(*each.operation, MessageKind::probe), {}, nullptr);
+    packets_.send(each.peer, core_.header_for(*each.operation, MessageKind::probe));
   });
 }
 
 void RemoteMessages::drop_gone() {
   ask_for_failed();
   const auto has_gone = [&](int peer) { return core_.transport->has_gone(peer); };
-  for (const int peer : remote_) {
+  for (const int peer : ranks_.all()) {
     if (!has_gone(peer)) continue;
     for (auto& [sequence, settlement] : settlements_) settlement.give_up(peer);
     std::erase(hearing_, peer);
   }
-  std::vector<std::uint32_t> sinks;
   std::vector<Operation*> freed;
-  in_flight_.for_each_id([&](std::uint32_t token, InFlight& each) {
-    const bool is_gone = has_gone(each.peer);
-    if (is_gone && (each.kind == Kind::sink || each.kind == Kind::excess)) sinks.push_back(token);
+  in_flight_.withdraw_if([&](const InFlight::Entry& each) {
+    return (each.kind == Kind::sink || each.kind == Kind::excess) && has_gone(each.peer);
+  });
+  in_flight_.for_each([&](InFlight::Entry& each) {
     // The send is left to the transport, which reads nothing for it any more.
-    if ((is_gone || has_left(each.peer)) && each.kind == Kind::send && each.operation != nullptr &&
+    if ((has_gone(each.peer) || ranks_.has_left(each.peer)) && each.kind == Kind::send && each.operation != nullptr &&
         each.operation->has_failed())
       freed.push_back(std::exchange(each.operation, nullptr));
   });
-  for (const std::uint32_t token : sinks) core_.transport->cancel(token);
   for (Operation* const operation : freed) core_.release(*operation);
 }
 
@@ -91,9 +67,7 @@ bool RemoteMessages::close() {
     drop_gone();
     std::this_thread::yield();
   }
-  in_flight_.for_each_id([](std::uint32_t, InFlight& each) {
-    if (each.memory) leave_to_transport(std::move(each.memory));
-  });
+  in_flight_.leave_memory();
   if (core_.transport_broken) return true;
   if (is_busy()) return false;
   core_.transport->retire();

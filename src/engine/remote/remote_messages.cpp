@@ -1,7 +1,6 @@
-#include "engine/remote_messages.hpp"
+#include "engine/remote/remote_messages.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 namespace penstock::engine {
@@ -18,12 +17,9 @@ std::uint64_t now_ns() {
 
 }  // namespace
 
-RemoteMessages::RemoteMessages(Core& core) : core_(core), tags_(core.node.max_tag, core.options.operation_slots) {
-  for (int peer = 0; peer < core.node.team.size(); ++peer)
-    if (!core.is_near(peer)) remote_.push_back(peer);
-  Header left;
-  left.source = static_cast<std::uint32_t>(core.rank);
-  left.kind = MessageKind::left;
+RemoteMessages::RemoteMessages(Core& core)
+    : core_(core), plans_(core), ranks_(core), in_flight_(core), packets_(core, in_flight_, ranks_) {
+  Header left = core.header(0, MessageKind::left);
   left.communicator = core.node.communicator;
   core.transport->set_farewell(std::as_bytes(std::span(&left, 1)), TagSplit::kControlTag);
 }
@@ -48,17 +44,13 @@ void RemoteMessages::end(Operation& operation) {
   if (settlements_.contains(operation.sequence)) has_failed_elsewhere(operation.sequence);
 }
 
-int RemoteMessages::tag_of(const Operation& operation, StepId step) const {
-  return tags_.tag(operation.sequence, operation.call.signature, operation.call.compiled->wire_tag(step));
-}
-
 // Until both ranks have told of the epoch whose tags it uses again.
 bool RemoteMessages::is_blocked(const Operation& operation, const Step& what) {
-  if (what.kind == StepKind::send && has_left(what.peer)) return false;  // it posts no receive that could match
+  if (what.kind == StepKind::send && ranks_.has_left(what.peer)) return false;  // it posts no receive that could match
   const int peer = what.peer;
   const Pair& with = pair(peer);
   if (operation.sequence < with.may_post_before) return false;
-  const std::uint64_t last_use = tags_.epoch(operation.sequence) - 2;
+  const std::uint64_t last_use = plans_.tags.epoch(operation.sequence) - 2;
   if (last_use < closed_epochs_ && last_use >= with.counts.told_before()) tell_counts(peer, last_use);
   return true;
 }
@@ -96,14 +88,14 @@ void RemoteMessages::post_now(Operation& operation, StepId step) {
   const bool sends = what.kind == StepKind::send;
   const std::uint64_t bytes = sends ? what.from.size_bytes : what.to.size_bytes;
   const bool is_long = SendWindow::counts(bytes);
-  const std::uint32_t token = add({.kind = sends ? Kind::send : Kind::receive,
-                                   .peer = what.peer,
-                                   .step = step,
-                                   .operation = &operation,
-                                   .sequence = operation.sequence,
-                                   .posted_ns = is_long ? now_ns() : 0,
-                                   .long_bytes = is_long ? bytes : 0});
-  const int tag = tag_of(operation, step);
+  const std::uint32_t token = in_flight_.add({.kind = sends ? Kind::send : Kind::receive,
+                                              .peer = what.peer,
+                                              .step = step,
+                                              .operation = &operation,
+                                              .sequence = operation.sequence,
+                                              .posted_ns = is_long ? now_ns() : 0,
+                                              .long_bytes = is_long ? bytes : 0});
+  const int tag = plans_.tag_of(operation, step);
   bool is_complete = false;
   try {
     if (sends)
@@ -111,15 +103,15 @@ void RemoteMessages::post_now(Operation& operation, StepId step) {
     else
       core_.transport->irecv(operation.target(what.to), what.peer, tag, token);
   } catch (...) {
-    remove(token);
+    in_flight_.drop(token);
     throw;
   }
   if (sends)
-    pair(what.peer).counts.note_sent(tags_.epoch(operation.sequence));
+    pair(what.peer).counts.note_sent(plans_.tags.epoch(operation.sequence));
   else
     ++states_[operation].receives_posted;
   if (is_complete) {
-    remove(token);
+    in_flight_.drop(token);
     status = StepStatus::done;
     return core_.complete(operation, step);
   }
@@ -153,18 +145,6 @@ bool RemoteMessages::post_waiting() {
     }
   }
   return moved;
-}
-
-std::uint32_t RemoteMessages::add(InFlight entry) {
-  ++in_flight_count_;
-  return in_flight_.add(std::move(entry));
-}
-
-RemoteMessages::InFlight RemoteMessages::remove(std::uint32_t token) {
-  --in_flight_count_;
-  InFlight entry = std::move(*in_flight_.find(token));
-  in_flight_.remove(token);
-  return entry;
 }
 
 bool RemoteMessages::poll() {
@@ -203,8 +183,11 @@ bool RemoteMessages::progress(bool look_for_packets) {
   if (!hearing_.empty()) moved |= clear_heard();
   if (!settlements_.empty()) moved |= settle();
   if (!waiting_.empty() || are_fewer_blocked_) moved |= post_waiting();
-  if (!outbox_.empty()) moved |= flush();
-  if (look_for_packets || !settlements_.empty() || ++polls_ % kLook == 0) moved |= take_packet();
+  if (packets_.has_unsent()) {
+    packets_.flush();
+    moved = true;
+  }
+  if (look_for_packets || !settlements_.empty() || ++polls_ % kLook == 0) moved |= packets_.take();
   if (moved || waiting_.empty())
     window_.moved(!waiting_.empty());
   else
@@ -213,35 +196,26 @@ bool RemoteMessages::progress(bool look_for_packets) {
 }
 
 void RemoteMessages::finish(const Transport::Completion& completion) {
-  InFlight done = remove(completion.token);
+  InFlight::Entry done = in_flight_.remove(completion.token);
   if (done.posted_ns != 0) finish_long(done, completion.bytes);
   switch (done.kind) {
     case Kind::send: return finish_send(done);
     case Kind::receive: return finish_receive(done, completion);
     case Kind::sink:
-      pair(done.peer).counts.note_received(tags_.epoch(done.sequence));
+      pair(done.peer).counts.note_received(plans_.tags.epoch(done.sequence));
       return settlements_.at(done.sequence).has_sunk();
     case Kind::excess:
-      pair(done.peer).counts.note_received(tags_.epoch(done.sequence));
+      pair(done.peer).counts.note_received(plans_.tags.epoch(done.sequence));
       --pair(done.peer).excess;
       return;
-    case Kind::packet_out:
-      if (spare_.size() < 64) spare_.push_back(std::move(done.memory));
-      if (done.operation != nullptr) core_.release(*done.operation);
-      return;
-    case Kind::packet_in: {
-      is_taking_ = false;
-      Header header;
-      std::memcpy(&header, done.memory.get(), sizeof header);
-      // Another one is what a communicator before this one left.
-      if (!completion.too_long && header.communicator == core_.node.communicator)
-        on_packet(header, {done.memory.get() + sizeof header, header.payload_bytes});
-      spare_.push_back(std::move(done.memory));
-    }
+    case Kind::packet_out: return packets_.has_sent(done);
+    case Kind::packet_in:
+      return packets_.has_taken(done, completion.too_long,
+                                [&](const Header& header, ConstBytes payload) { on_packet(header, payload); });
   }
 }
 
-void RemoteMessages::finish_send(const InFlight& done) {
+void RemoteMessages::finish_send(const InFlight::Entry& done) {
   if (done.posted_ns != 0) --pair(done.peer).long_sends;
   if (done.operation == nullptr) return;
   states_[*done.operation].status[done.step] = StepStatus::done;
@@ -249,12 +223,12 @@ void RemoteMessages::finish_send(const InFlight& done) {
   core_.release(*done.operation);
 }
 
-void RemoteMessages::finish_receive(const InFlight& done, const Transport::Completion& completion) {
+void RemoteMessages::finish_receive(const InFlight::Entry& done, const Transport::Completion& completion) {
   Operation& operation = *done.operation;
   State& state = states_[operation];
   --state.receives_posted;
   state.status[done.step] = completion.withdrawn ? StepStatus::none : StepStatus::done;
-  if (!completion.withdrawn) pair(done.peer).counts.note_received(tags_.epoch(done.sequence));
+  if (!completion.withdrawn) pair(done.peer).counts.note_received(plans_.tags.epoch(done.sequence));
   const std::uint64_t expected_bytes = operation.step(done.step).to.size_bytes;
   const auto bytes = [](std::uint64_t count) { return std::to_string(count) + " bytes"; };
   if (operation.has_failed()) {
@@ -270,54 +244,10 @@ void RemoteMessages::finish_receive(const InFlight& done, const Transport::Compl
   core_.release(operation);
 }
 
-void RemoteMessages::finish_long(const InFlight& done, std::uint64_t bytes) {
+void RemoteMessages::finish_long(const InFlight::Entry& done, std::uint64_t bytes) {
   --long_in_flight_;
   transfer_time_.done(now_ns(), done.posted_ns, done.long_bytes);
   window_.done(done.posted_ns, bytes);
-}
-
-void RemoteMessages::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
-  if (core_.transport_broken || has_left(peer)) return;
-  Packet packet{.memory = {}, .bytes = sizeof header + payload.size(), .peer = peer, .owner = owner};
-  if (spare_.empty()) {
-    packet.memory.reset(new std::byte[kPacketBytes]);
-  } else {
-    packet.memory = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  Header of_this = header;
-  of_this.communicator = core_.node.communicator;
-  std::memcpy(packet.memory.get(), &of_this, sizeof of_this);
-  if (!payload.empty()) std::memcpy(packet.memory.get() + sizeof of_this, payload.data(), payload.size());
-  if (owner != nullptr) core_.hold(*owner);
-  outbox_.push(std::move(packet));
-}
-
-bool RemoteMessages::flush() {
-  while (!outbox_.empty()) {
-    Packet packet = outbox_.pop();
-    std::byte* const bytes = packet.memory.get();
-    const std::uint32_t token = add(
-        {.kind = Kind::packet_out, .peer = packet.peer, .operation = packet.owner, .memory = std::move(packet.memory)});
-    if (core_.transport->isend({bytes, packet.bytes}, packet.peer, TagSplit::kControlTag, token))
-      finish({.token = token});
-  }
-  return true;
-}
-
-bool RemoteMessages::take_packet() {
-  if (is_taking_) return false;
-  if (spare_.empty()) spare_.emplace_back(new std::byte[kPacketBytes]);
-  std::byte* const bytes = spare_.back().get();
-  const std::uint32_t token = add({.kind = Kind::packet_in});
-  if (!core_.transport->take({bytes, kPacketBytes}, TagSplit::kControlTag, token)) {
-    remove(token);
-    return false;
-  }
-  in_flight_.find(token)->memory = std::move(spare_.back());
-  spare_.pop_back();
-  is_taking_ = true;
-  return true;
 }
 
 void RemoteMessages::on_packet(const Header& header, ConstBytes payload) {
@@ -325,14 +255,14 @@ void RemoteMessages::on_packet(const Header& header, ConstBytes payload) {
     case MessageKind::sent: return on_list(header, payload);
     case MessageKind::counts: return hear_counts(header);
     case MessageKind::left: return on_left(static_cast<int>(header.source));
-    case MessageKind::recount: return recount(static_cast<int>(header.source), tags_.epoch(header.sequence));
+    case MessageKind::recount: return recount(static_cast<int>(header.source), plans_.tags.epoch(header.sequence));
     case MessageKind::probe: return on_probe(header, payload);
     default: core_.arrive(header, payload);
   }
 }
 
 void RemoteMessages::waits_for(const Operation& operation, std::vector<int>& peers) const {
-  in_flight_.for_each([&](const InFlight& each) {
+  in_flight_.for_each([&](const InFlight::Entry& each) {
     if (each.operation == &operation && (each.kind == Kind::send || each.kind == Kind::receive))
       peers.push_back(each.peer);
   });

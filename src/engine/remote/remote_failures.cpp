@@ -1,36 +1,28 @@
 // Failed operations between nodes: what is on its way for them is received, and plans that do not fit are found.
 #include <algorithm>
-#include <cstring>
 #include <string>
 
-#include "engine/remote_messages.hpp"
+#include "engine/remote/remote_messages.hpp"
 
 namespace penstock::engine {
-
-bool RemoteMessages::is_over(std::uint64_t sequence) const {
-  if (sequence < core_.operations.base()) return true;
-  const Operation* const operation = core_.operations.find(sequence);
-  return operation != nullptr && operation->is_finished();
-}
 
 // The peer waits for this rank. If their plans do not fit, none of their messages may ever meet.
 void RemoteMessages::on_probe(const Header& header, ConstBytes payload) {
   const int peer = static_cast<int>(header.source);
-  if (is_over(header.sequence)) {
+  if (plans_.is_over(header.sequence)) {
     const OperationTable::Past& past = core_.operations.past(header.sequence);
-    if (past.sequence != header.sequence) return send_list(peer, header.sequence, ListKind::forgotten, {});
+    if (past.sequence != header.sequence) return packets_.send_list(peer, header.sequence, ListKind::forgotten, {});
     if (!past.failed && past.signature == header.signature) return tell_plan(peer, header.sequence);
-  } else if (const Operation* const running = core_.operations.find(header.sequence);
-             running != nullptr && running->is_running() && !running->has_failed() &&
-             running->call.signature == header.signature) {
+  } else if (const Operation* const running = plans_.find_running(header.sequence);
+             running != nullptr && running->call.signature == header.signature) {
     return tell_plan(peer, header.sequence);
   }
   core_.arrive(header, payload);
 }
 
 void RemoteMessages::tell_plan(int peer, std::uint64_t sequence) {
-  send_list(peer, sequence, ListKind::sends, planned(sequence, peer, StepKind::send));
-  send_list(peer, sequence, ListKind::receives, planned(sequence, peer, StepKind::recv));
+  packets_.send_list(peer, sequence, ListKind::sends, plans_.planned(sequence, peer, StepKind::send));
+  packets_.send_list(peer, sequence, ListKind::receives, plans_.planned(sequence, peer, StepKind::recv));
 }
 
 void RemoteMessages::cancel(Operation& operation) {
@@ -43,11 +35,8 @@ void RemoteMessages::cancel(Operation& operation) {
 }
 
 void RemoteMessages::withdraw(Operation& operation) {
-  std::vector<std::uint32_t> receives;
-  in_flight_.for_each_id([&](std::uint32_t token, const InFlight& each) {
-    if (each.kind == Kind::receive && each.operation == &operation) receives.push_back(token);
-  });
-  for (const std::uint32_t token : receives) core_.transport->cancel(token);
+  in_flight_.withdraw_if(
+      [&](const InFlight::Entry& each) { return each.kind == Kind::receive && each.operation == &operation; });
   states_[operation].is_withdrawn = true;
 }
 
@@ -66,13 +55,13 @@ bool RemoteMessages::end_failed() {
       for (StepId id = 0; id < state.status.size(); ++id) {
         const Step& step = operation->step(id);
         if (step.kind == StepKind::recv && state.status[id] == StepStatus::done)
-          received.emplace(step.peer, tag_of(*operation, id));
+          received.emplace(step.peer, plans_.tag_of(*operation, id));
         else if (step.kind == StepKind::send && state.status[id] != StepStatus::none)
-          sent[step.peer].push_back({.tag = tag_of(*operation, id), .bytes = step.from.size_bytes});
+          sent[step.peer].push_back({.tag = plans_.tag_of(*operation, id), .bytes = step.from.size_bytes});
       }
     }
-    settlements_[operation->sequence].end(std::move(received), present());
-    for (const int peer : remote_) send_list(peer, operation->sequence, ListKind::sent, sent[peer]);
+    settlements_[operation->sequence].end(std::move(received), ranks_.present());
+    for (const int peer : ranks_.all()) packets_.send_list(peer, operation->sequence, ListKind::sent, sent[peer]);
     moved = true;
     core_.release(*operation);
   }
@@ -85,7 +74,7 @@ bool RemoteMessages::settle() {
     Settlement& settlement = at->second;
     const auto may_receive = [&](int peer) { return at->first < pair(peer).may_post_before; };
     for (const Settlement::Missing& missing : settlement.take_missing(may_receive)) {
-      sink(Kind::sink, missing.source, at->first, missing.message);
+      in_flight_.receive_nowhere(Kind::sink, missing.source, at->first, missing.message);
       moved = true;
     }
     at = settlement.is_settled() ? settlements_.erase(at) : std::next(at);
@@ -93,74 +82,23 @@ bool RemoteMessages::settle() {
   return moved;
 }
 
-void RemoteMessages::sink(Kind kind, int peer, std::uint64_t sequence, const SentMessage& message) {
-  std::unique_ptr<std::byte[]> memory(new std::byte[message.bytes]);
-  std::byte* const bytes = memory.get();
-  const std::uint32_t token = add({.kind = kind, .peer = peer, .sequence = sequence, .memory = std::move(memory)});
-  core_.transport->irecv({bytes, message.bytes}, peer, message.tag, token);
-}
-
-void RemoteMessages::send_list(int peer, std::uint64_t sequence, ListKind kind,
-                               const std::vector<SentMessage>& messages) {
-  constexpr std::size_t kMost = kPayloadBytes / sizeof(SentMessage);
-  std::size_t begin = 0;
-  do {
-    const ConstBytes part = std::as_bytes(std::span(messages).subspan(begin, std::min(kMost, messages.size() - begin)));
-    Header header;
-    header.sequence = sequence;
-    header.source = static_cast<std::uint32_t>(core_.rank);
-    header.kind = MessageKind::sent;
-    header.list = {.kind = kind, .items = messages.size()};
-    header.payload_bytes = static_cast<std::uint32_t>(part.size());
-    send(peer, header, part, nullptr);
-    begin += kMost;
-  } while (begin < messages.size());
-}
-
-std::vector<SentMessage> RemoteMessages::planned(std::uint64_t sequence, int peer, StepKind kind) const {
-  std::shared_ptr<const RemoteTraffic> traffic;
-  std::uint64_t signature = 0;
-  if (is_over(sequence)) {
-    const OperationTable::Past& past = core_.operations.past(sequence);
-    traffic = past.traffic;
-    signature = past.signature;
-  } else {
-    const Operation& running = *core_.operations.find(sequence);
-    traffic = running.call.compiled->traffic();
-    signature = running.call.signature;
-  }
-  std::vector<SentMessage> messages;
-  if (traffic == nullptr) return messages;
-  for (const RemoteMessage& each : *traffic)
-    if (each.peer == peer && each.kind == kind)
-      messages.push_back({.tag = tags_.tag(sequence, signature, each.wire_tag), .bytes = each.bytes});
-  return messages;
-}
-
 // The asker's epoch is not closed, so nothing was sent to it since in later ones but the next.
 void RemoteMessages::forget(int peer, std::uint64_t sequence) {
-  const bool may_have_sent = pair(peer).counts.may_have_sent_in(tags_.epoch(sequence));
-  send_list(peer, sequence, may_have_sent ? ListKind::forgotten : ListKind::sent, {});
+  const bool may_have_sent = pair(peer).counts.may_have_sent_in(plans_.tags.epoch(sequence));
+  packets_.send_list(peer, sequence, may_have_sent ? ListKind::forgotten : ListKind::sent, {});
 }
 
 void RemoteMessages::on_list(const Header& header, ConstBytes payload) {
   const int peer = static_cast<int>(header.source);
-  std::vector<SentMessage>& list = lists_[peer];
-  const std::size_t before = list.size();
-  list.resize(before + payload.size() / sizeof(SentMessage));
-  if (!payload.empty()) std::memcpy(list.data() + before, payload.data(), payload.size());
-  if (list.size() < header.list.items) return;
-  std::vector<SentMessage> messages = std::exchange(list, {});
+  std::optional<std::vector<SentMessage>> list = packets_.collect(header, payload);
+  if (!list) return;
   switch (header.list.kind) {
-    case ListKind::sent: return on_all_sent(header.sequence, peer, std::move(messages));
-    case ListKind::recounted: return on_recounted(peer, tags_.epoch(header.sequence), messages);
+    case ListKind::sent: return on_all_sent(header.sequence, peer, std::move(*list));
+    case ListKind::recounted: return on_recounted(peer, plans_.tags.epoch(header.sequence), *list);
     case ListKind::forgotten: return on_forgotten(peer, header.sequence);
     default: break;
   }
-  if (is_over(header.sequence)) return;
-  if (Operation* const running = core_.operations.find(header.sequence);
-      running != nullptr && running->is_running() && !running->has_failed())
-    compare(*running, peer, header.list.kind, messages);
+  if (Operation* const running = plans_.find_running(header.sequence)) compare(*running, peer, header.list.kind, *list);
 }
 
 // In one slot there are messages of one operation only, as soon as this rank may post some (MessageCounts).
@@ -170,11 +108,11 @@ void RemoteMessages::look_for_foreign(Operation& operation) {
   // As with probes: after 1, 2, 4, … checks.
   if (const std::uint32_t check = ++state.checks; (check & (check - 1)) != 0) return;
   // Also ranks with which the plan has no messages: another call has others.
-  for (const int peer : remote_) {
+  for (const int peer : ranks_.all()) {
     if (operation.sequence >= pair(peer).may_post_before) continue;
     const int tag = core_.transport->first_unmatched(peer);
-    if (!tags_.is_of(operation.sequence, tag)) continue;
-    const std::vector<SentMessage> expected = planned(operation.sequence, peer, StepKind::recv);
+    if (!plans_.tags.is_of(operation.sequence, tag)) continue;
+    const std::vector<SentMessage> expected = plans_.planned(operation.sequence, peer, StepKind::recv);
     if (std::ranges::find(expected, tag, &SentMessage::tag) != expected.end()) continue;
     return core_.fail_mismatch(operation, peer,
                                "rank " + std::to_string(peer) + " has sent a message for which the plan of rank " +
@@ -187,9 +125,8 @@ void RemoteMessages::on_forgotten(int peer, std::uint64_t sequence) {
     return give_up_communicator(peer, "operation " + std::to_string(sequence) + " failed on rank " +
                                           std::to_string(core_.rank) + " when rank " + std::to_string(peer) +
                                           " was too far ahead to know what it had sent for it");
-  if (is_over(sequence)) return;
-  Operation* const running = core_.operations.find(sequence);
-  if (running == nullptr || !running->is_running() || running->has_failed()) return;
+  Operation* const running = plans_.find_running(sequence);
+  if (running == nullptr) return;
   std::vector<int> peers;
   waits_for(*running, peers);
   if (std::find(peers.begin(), peers.end(), peer) == peers.end()) return;
@@ -199,7 +136,7 @@ void RemoteMessages::on_forgotten(int peer, std::uint64_t sequence) {
 }
 
 void RemoteMessages::on_all_sent(std::uint64_t sequence, int peer, std::vector<SentMessage> sent) {
-  if (is_over(sequence)) {
+  if (plans_.is_over(sequence)) {
     if (core_.operations.past(sequence).sequence != sequence) return forget(peer, sequence);
     has_failed_elsewhere(sequence);
     if (!settlements_.contains(sequence)) return;  // settled
@@ -208,20 +145,21 @@ void RemoteMessages::on_all_sent(std::uint64_t sequence, int peer, std::vector<S
 }
 
 void RemoteMessages::has_failed_elsewhere(std::uint64_t sequence) {
-  if (core_.transport_broken || !is_over(sequence) || !core_.operations.note_failed_elsewhere(sequence)) return;
+  if (core_.transport_broken || !plans_.is_over(sequence) || !core_.operations.note_failed_elsewhere(sequence)) return;
   Settlement::Received received;
   if (const auto besides = excess_.find(sequence); besides != excess_.end()) received = besides->second;
-  for (const int peer : remote_) {
-    send_list(peer, sequence, ListKind::sent, planned(sequence, peer, StepKind::send));
-    for (const SentMessage& each : planned(sequence, peer, StepKind::recv)) received.emplace(peer, each.tag);
+  for (const int peer : ranks_.all()) {
+    packets_.send_list(peer, sequence, ListKind::sent, plans_.planned(sequence, peer, StepKind::send));
+    for (const SentMessage& each : plans_.planned(sequence, peer, StepKind::recv)) received.emplace(peer, each.tag);
   }
-  settlements_[sequence].end(std::move(received), present());
+  settlements_[sequence].end(std::move(received), ranks_.present());
 }
 
 // Ranks whose counts alone differ have the same signature.
 void RemoteMessages::compare(Operation& operation, int peer, ListKind kind, const std::vector<SentMessage>& there) {
   const bool peer_sends = kind == ListKind::sends;
-  const std::vector<SentMessage> here = planned(operation.sequence, peer, peer_sends ? StepKind::recv : StepKind::send);
+  const std::vector<SentMessage> here =
+      plans_.planned(operation.sequence, peer, peer_sends ? StepKind::recv : StepKind::send);
   const auto find = [](const std::vector<SentMessage>& list, std::int32_t tag) -> const SentMessage* {
     const auto found = std::find_if(list.begin(), list.end(), [&](const SentMessage& each) { return each.tag == tag; });
     return found == list.end() ? nullptr : &*found;
@@ -248,7 +186,7 @@ void RemoteMessages::compare(Operation& operation, int peer, ListKind kind, cons
       return core_.fail_mismatch(
           operation, peer,
           "the plan of " + receiver + " has no step for a message of " + bytes(each) + " under tag " +
-              std::to_string(tags_.plan_tag(operation.sequence, operation.call.signature, each.tag)));
+              std::to_string(plans_.tags.plan_tag(operation.sequence, operation.call.signature, each.tag)));
 }
 
 }  // namespace penstock::engine

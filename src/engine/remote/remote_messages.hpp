@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "engine/core.hpp"
-#include "engine/message_counts.hpp"
-#include "engine/send_window.hpp"
-#include "engine/settlement.hpp"
-#include "engine/tag_split.hpp"
-#include "engine/transfer_time.hpp"
+#include "engine/remote/in_flight.hpp"
+#include "engine/remote/message_counts.hpp"
+#include "engine/remote/packets.hpp"
+#include "engine/remote/remote_plans.hpp"
+#include "engine/remote/remote_ranks.hpp"
+#include "engine/remote/send_window.hpp"
+#include "engine/remote/settlement.hpp"
+#include "engine/remote/transfer_time.hpp"
 
 namespace penstock::engine {
 
@@ -35,8 +38,10 @@ class RemoteMessages final : public Mechanism {
 
   /// A send or recv whose peer is on another node.
   void post(Operation& operation, StepId step);
-  /// A packet. Copies the payload; an owner is not over before it has left.
-  void send(int peer, const Header& header, ConstBytes payload, Operation* owner);
+  /// A packet, see Packets.
+  void send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
+    packets_.send(peer, header, payload, owner);
+  }
   bool receive();
   /// If the operation was completed here, tells the other nodes what this rank has sent for it, once, and takes what
   /// they have sent besides.
@@ -73,24 +78,7 @@ class RemoteMessages final : public Mechanism {
   bool has_heard(const Operation& operation, int peer) const override;
 
  private:
-  enum class Kind : std::uint8_t { send, receive, packet_out, packet_in, sink, excess };
-  /// What the transport has.
-  struct InFlight {
-    Kind kind = Kind::send;
-    int peer = 0;
-    StepId step = 0;
-    Operation* operation = nullptr;  ///< of a step; a packet's owner, or nullptr
-    std::uint64_t sequence = 0;      ///< of the operation of a message
-    std::uint64_t posted_ns = 0;     ///< of long messages
-    std::uint64_t long_bytes = 0;    ///< of long messages, as posted
-    std::unique_ptr<std::byte[]> memory{};
-  };
-  struct Packet {
-    std::unique_ptr<std::byte[]> memory;
-    std::uint64_t bytes = 0;
-    int peer = 0;
-    Operation* owner = nullptr;
-  };
+  using Kind = InFlight::Kind;
   struct Waiting {
     Operation* operation = nullptr;
     StepId step = 0;
@@ -113,12 +101,8 @@ class RemoteMessages final : public Mechanism {
     std::uint32_t excess = 0;           ///< messages that are being received because no plan does
     enum class Recount : std::uint8_t { none, asked, answered } recount = Recount::none;
   };
-  static constexpr std::uint64_t kPacketBytes = 2048;  ///< every MPI sends as much without a rendezvous handshake
-  static constexpr std::uint64_t kPayloadBytes = kPacketBytes - sizeof(Header);
-  static_assert(kPayloadBytes >= kNoticeBytes);
-
   bool is_busy() const {
-    return in_flight_count_ > 0 || !outbox_.empty() || !waiting_.empty() || !blocked_.empty() || !ending_.empty() ||
+    return !in_flight_.empty() || packets_.has_unsent() || !waiting_.empty() || !blocked_.empty() || !ending_.empty() ||
            !settlements_.empty();
   }
   bool progress(bool look_for_packets);
@@ -129,27 +113,20 @@ class RemoteMessages final : public Mechanism {
     return found->second;
   }
   bool is_blocked(const Operation& operation, const Step& what);
-  bool has_left(int peer) const { return !left_.empty() && left_.contains(peer); }
-  std::set<int> present() const;  ///< ranks of other nodes that have not left
   void on_left(int peer);
   void ask_for_failed();
   bool has_room(const Step& what);
   bool is_left_to_threads(const Step& what) const;
   void post_now(Operation& operation, StepId step);
   bool post_waiting();
-  int tag_of(const Operation& operation, StepId step) const;
 
-  std::uint32_t add(InFlight entry);
-  InFlight remove(std::uint32_t token);
   void finish(const Transport::Completion& completion);
-  void finish_send(const InFlight& done);
-  void finish_receive(const InFlight& done, const Transport::Completion& completion);
-  void finish_long(const InFlight& done, std::uint64_t bytes);
+  void finish_send(const InFlight::Entry& done);
+  void finish_receive(const InFlight::Entry& done, const Transport::Completion& completion);
+  void finish_long(const InFlight::Entry& done, std::uint64_t bytes);
   void set_limits(Pair& of) const;
-  std::uint64_t first_of(std::uint64_t epoch) const { return epoch * tags_.operations_per_epoch(); }
+  std::uint64_t first_of(std::uint64_t epoch) const { return epoch * plans_.tags.operations_per_epoch(); }
 
-  bool flush();
-  bool take_packet();
   void on_packet(const Header& header, ConstBytes payload);
   void on_probe(const Header& header, ConstBytes payload);
   void tell_plan(int peer, std::uint64_t sequence);
@@ -160,17 +137,12 @@ class RemoteMessages final : public Mechanism {
   bool clear(int peer);
   void recount(int peer, std::uint64_t epoch);
   void on_recounted(int peer, std::uint64_t epoch, const std::vector<SentMessage>& sent);
-  void sink(Kind kind, int peer, std::uint64_t sequence, const SentMessage& message);
   void give_up_communicator(int peer, const std::string& what);
 
   bool end_failed();
   void withdraw(Operation& operation);
   bool settle();
   void drop_gone();
-  bool is_over(std::uint64_t sequence) const;
-  void send_list(int peer, std::uint64_t sequence, ListKind kind, const std::vector<SentMessage>& messages);
-  /// What the plan of this rank, of a running operation or a past one, sends to the peer or receives from it.
-  std::vector<SentMessage> planned(std::uint64_t sequence, int peer, StepKind kind) const;
   void forget(int peer, std::uint64_t sequence);
   void on_list(const Header& header, ConstBytes payload);
   void on_forgotten(int peer, std::uint64_t sequence);
@@ -178,17 +150,16 @@ class RemoteMessages final : public Mechanism {
   void compare(Operation& operation, int peer, ListKind kind, const std::vector<SentMessage>& there);
 
   Core& core_;
-  const TagSplit tags_;
-  std::vector<int> remote_;                               ///< ranks of other nodes
+  const RemotePlans plans_;
+  RemoteRanks ranks_;
+  InFlight in_flight_;
+  Packets packets_;
   std::unordered_map<int, Pair> pairs_;                   ///< by rank: of those with which there were messages
   std::uint64_t closed_epochs_ = 0;                       ///< all operations of these are over here
   std::vector<int> hearing_;                              ///< peers that have told counts which are not cleared
   std::map<std::uint64_t, Settlement::Received> excess_;  ///< what was received besides, by operation
-  std::set<int> left_;                                    ///< ranks that have left
   std::chrono::steady_clock::time_point asked_;           ///< last question after ranks that hold up failed operations
   std::optional<Error> unusable_;                         ///< the communicator
-  SlotTable<InFlight> in_flight_;
-  std::size_t in_flight_count_ = 0;
   std::vector<Transport::Completion> complete_;
   PerOperation<State> states_;
   std::size_t leaving_ = 0;         ///< operations that run, with messages from or for ranks of other nodes
@@ -196,14 +167,10 @@ class RemoteMessages final : public Mechanism {
   Fifo<Waiting> blocked_;           ///< ready steps whose tags may not be used again yet
   bool are_fewer_blocked_ = false;  ///< than blocked_ holds, perhaps
 
-  Fifo<Packet> outbox_;
-  std::vector<std::unique_ptr<std::byte[]>> spare_;
-  bool is_taking_ = false;  ///< a packet is being received
   std::uint32_t polls_ = 0;
 
   std::vector<Operation*> ending_;  ///< failed, with receives to withdraw; held
   std::map<std::uint64_t, Settlement> settlements_;
-  std::map<int, std::vector<SentMessage>> lists_;  ///< in part, by source
 
   SendWindow window_;  ///< long sends that a peer may have posted
   TransferTime transfer_time_;
