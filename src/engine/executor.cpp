@@ -327,9 +327,10 @@ void Executor::update_active() {
   const bool now = operations.has_unfinished() || any([](const auto& mechanism) { return !mechanism.is_idle(); });
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
   if (!has_remote) return;
-  nap_ns.store(the<RemoteMessages>().nap_ns(), std::memory_order_relaxed);
-  transfer_until_ns.store(the<RemoteMessages>().transfer_until_ns(), std::memory_order_relaxed);
-  polls_transport.store(the<RemoteMessages>().expects_messages(), std::memory_order_relaxed);
+  const RemoteMessages& remote = the<RemoteMessages>();
+  nap_ns.store(remote.long_messages().nap_ns(), std::memory_order_relaxed);
+  transfer_until_ns.store(remote.long_messages().transfer_until_ns(), std::memory_order_relaxed);
+  polls_transport.store(remote.expects_messages(), std::memory_order_relaxed);
 }
 
 // Progress calls it. It relies on this: everything that an operation waits for is named by waits_for() of a mechanism,

@@ -181,9 +181,9 @@ void Routes::check(Operation& operation) {
                 [&](int peer) { return any([&](const auto& each) { return each.has_heard(operation, peer); }); });
   detector.watch_stall(operation, peers, std::move(absent), mark);
   if (operation.has_failed()) return;
-  if (const int left = has_remote ? the<RemoteMessages>().find_left(operation, peers) : -1; left >= 0)
+  if (const int left = has_remote ? the<RemoteMessages>().checks().find_left(operation, peers) : -1; left >= 0)
     return fail(operation, FailureDetector::gone_error(left, describe(operation)));
-  if (has_remote) the<RemoteMessages>().look_for_foreign(operation);
+  if (has_remote) the<RemoteMessages>().checks().look_for_foreign(operation);
   if (!operation.has_failed()) detector.check(operation, peers);
 }
 

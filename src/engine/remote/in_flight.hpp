@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/core.hpp"
+#include "engine/remote/long_messages.hpp"
 #include "engine/remote/settlement.hpp"
 
 namespace penstock::engine {
@@ -29,8 +30,7 @@ class InFlight {
     StepId step = 0;
     Operation* operation = nullptr;  ///< of a step; a packet's owner, or nullptr
     std::uint64_t sequence = 0;      ///< of the operation of a message
-    std::uint64_t posted_ns = 0;     ///< of long messages
-    std::uint64_t long_bytes = 0;    ///< of long messages, as posted
+    LongMessages::Posted posted{};
     std::unique_ptr<std::byte[]> memory{};
   };
 

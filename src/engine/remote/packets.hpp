@@ -30,7 +30,7 @@ class Packets {
   std::optional<std::vector<SentMessage>> collect(const Header& header, ConstBytes payload);
 
   bool has_unsent() const { return !outbox_.empty(); }
-  /// Posts what send() has queued, if the transport may be called.
+  /// Posts what send() has queued.
   void flush();
   /// Receives the next packet, if one has come. False if none has, or one is being received.
   bool take();
