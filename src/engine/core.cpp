@@ -169,14 +169,9 @@ void Core::fail_mismatch(Operation& operation, int peer, const std::string& what
 }
 
 void Core::fail_all(const Error& error) noexcept {
-  // Finishing an operation moves the window, so this iterates by sequence.
-  const auto for_each = [&](auto&& function) {
-    for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence)
-      if (Operation* const each = operations.find(sequence); each != nullptr && !each->is_finished()) function(*each);
-  };
-  for_each([&](Operation& each) { fail(each, error); });
+  operations.for_each_unfinished([&](Operation& each) { fail(each, error); });
   if (!transport_broken) return;
-  for_each([&](Operation& each) {
+  operations.for_each_unfinished([&](Operation& each) {
     each.in_flight = 0;
     finish_if_over(each);
   });

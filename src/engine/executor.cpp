@@ -310,11 +310,11 @@ bool Executor::threads_suffice() noexcept {
   if (!wants_thread || (has_remote && !transport->any_thread())) return false;
   const std::lock_guard lock(mutex_);
   if (has_work(Lane::application)) return false;
-  for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence)
-    if (const Operation* const each = operations.find(sequence);
-        each != nullptr && each->call.plan && !each->is_finished() && each->call.plan->application_levels > 0)
-      return false;
-  return true;
+  bool has_tasks_of_application = false;
+  operations.for_each_unfinished([&](const Operation& each) {
+    has_tasks_of_application |= each.call.plan && each.call.plan->application_levels > 0;
+  });
+  return !has_tasks_of_application;
 }
 
 void Executor::poke() noexcept {
@@ -340,11 +340,9 @@ void Executor::check_peers(Caller by) noexcept {
   caller = by;
   try {
     receive_from_gone_ranks();
-    for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence) {
-      Operation* const waiting = operations.find(sequence);
-      if (waiting != nullptr && waiting->call.plan && !waiting->has_failed() && !waiting->is_finished())
-        check(*waiting);
-    }
+    operations.for_each_unfinished([&](Operation& each) {
+      if (each.call.plan && !each.has_failed()) check(each);
+    });
     if (has<SharedTasks>()) the<SharedTasks>().poll();  // operations that ran tasks for dead ranks can end
   } catch (const std::exception&) {
     // The next check tries again.

@@ -124,29 +124,26 @@ void Routes::send(int peer, const Header& header, ConstBytes payload, Operation*
 
 // Ranks whose counts differ have the same signature, so a missing message is found here.
 void Routes::on_completed(const Header& header) {
-  if (header.sequence < operations.base()) return;
-  Operation& waiting = operations.at(header.sequence);
-  if (!waiting.is_running() || waiting.has_failed() || waiting.is_finished()) return;
+  Operation* const waiting = operations.find_running(header.sequence);
+  if (waiting == nullptr) return;
   const int peer = static_cast<int>(header.source);
-  const StepId missing = waiting.plan().by_flags ? the<FlagExchange>().find_missing(waiting, peer)
-                                                 : the<Inbox>().find_missing(waiting, peer);
-  if (missing == CompiledPlan::kNone) return;
-  fail_mismatch(waiting, peer,
-                "rank " + std::to_string(peer) + " completed it without sending the " +
-                    std::to_string(plan::consumed_bytes(waiting.step(missing))) + " bytes that rank " +
-                    std::to_string(rank) + " expected from it");
+  fail_missing(*waiting, peer, "completed it",
+               waiting->plan().by_flags ? the<FlagExchange>().find_missing(*waiting, peer)
+                                        : the<Inbox>().find_missing(*waiting, peer));
 }
 
 // As on_completed(), for ranks that wait for each other: none completes the operation.
 void Routes::on_promised(const Header& header) {
-  if (header.sequence < operations.base()) return;
-  Operation& waiting = operations.at(header.sequence);
-  if (!waiting.is_running() || waiting.has_failed() || waiting.is_finished() || waiting.plan().by_flags) return;
+  Operation* const waiting = operations.find_running(header.sequence);
+  if (waiting == nullptr || waiting->plan().by_flags) return;
   const int peer = static_cast<int>(header.source);
-  const StepId missing = the<Inbox>().find_unpromised(waiting, peer, header.count.messages);
+  fail_missing(*waiting, peer, "takes part", the<Inbox>().find_unpromised(*waiting, peer, header.count.messages));
+}
+
+void Routes::fail_missing(Operation& waiting, int peer, const std::string& did, StepId missing) {
   if (missing == CompiledPlan::kNone) return;
   fail_mismatch(waiting, peer,
-                "rank " + std::to_string(peer) + " takes part without sending the " +
+                "rank " + std::to_string(peer) + " " + did + " without sending the " +
                     std::to_string(plan::consumed_bytes(waiting.step(missing))) + " bytes that rank " +
                     std::to_string(rank) + " expected from it");
 }

@@ -39,14 +39,14 @@ void RemoteChecks::look_for_foreign(Operation& operation) {
 bool RemoteChecks::answer_probe(const Header& header) {
   const int peer = static_cast<int>(header.source);
   const std::uint64_t sequence = header.sequence;
-  if (plans_.is_over(sequence)) {
+  if (core_.operations.is_over(sequence)) {
     const OperationTable::Past& past = core_.operations.past(sequence);
     if (past.sequence != sequence) {
       packets_.send_list(peer, sequence, ListKind::forgotten, {});
       return true;
     }
     if (past.failed || past.signature != header.signature) return false;
-  } else if (const Operation* const running = plans_.find_running(sequence);
+  } else if (const Operation* const running = core_.operations.find_running(sequence);
              running == nullptr || running->call.signature != header.signature) {
     return false;
   }

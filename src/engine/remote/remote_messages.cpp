@@ -118,7 +118,7 @@ void RemoteMessages::on_list(const Header& header, ConstBytes payload) {
   if (kind == ListKind::sent) return settlements_.hear(header.sequence, peer, std::move(*list));
   if (kind == ListKind::recounted) return epochs_.on_recounted(peer, plans_.tags.epoch(header.sequence), *list);
   if (kind == ListKind::forgotten) settlements_.on_forgotten(header.sequence, peer);
-  Operation* const running = plans_.find_running(header.sequence);
+  Operation* const running = core_.operations.find_running(header.sequence);
   if (running == nullptr) return;
   if (kind != ListKind::forgotten) return checks_.compare(*running, peer, kind, *list);
   std::vector<int> peers;

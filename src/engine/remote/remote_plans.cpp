@@ -7,7 +7,7 @@ namespace penstock::engine {
 std::vector<SentMessage> RemotePlans::planned(std::uint64_t sequence, int peer, StepKind kind) const {
   std::shared_ptr<const RemoteTraffic> traffic;
   std::uint64_t signature = 0;
-  if (is_over(sequence)) {
+  if (core_.operations.is_over(sequence)) {
     const OperationTable::Past& past = core_.operations.past(sequence);
     traffic = past.traffic;
     signature = past.signature;

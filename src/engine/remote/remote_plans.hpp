@@ -15,16 +15,6 @@ class RemotePlans {
  public:
   explicit RemotePlans(const Core& core) : tags(core.node.max_tag, core.options.operation_slots), core_(core) {}
 
-  bool is_over(std::uint64_t sequence) const {
-    if (sequence < core_.operations.base()) return true;
-    const Operation* const operation = core_.operations.find(sequence);
-    return operation != nullptr && operation->is_finished();
-  }
-  /// The operation, if it has a plan that may still be completed; or nullptr.
-  Operation* find_running(std::uint64_t sequence) const {
-    Operation* const operation = is_over(sequence) ? nullptr : core_.operations.find(sequence);
-    return operation != nullptr && operation->is_running() && !operation->has_failed() ? operation : nullptr;
-  }
   int tag_of(const Operation& operation, StepId step) const {
     return tags.tag(operation.sequence, operation.call.signature, operation.call.compiled->wire_tag(step));
   }

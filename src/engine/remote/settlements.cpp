@@ -12,7 +12,9 @@ void Settlements::end(std::uint64_t sequence, Settlement::Received received, Sen
 }
 
 void Settlements::has_failed_elsewhere(std::uint64_t sequence) {
-  if (core_.transport_broken || !plans_.is_over(sequence) || !core_.operations.note_failed_elsewhere(sequence)) return;
+  if (core_.transport_broken || !core_.operations.is_over(sequence) ||
+      !core_.operations.note_failed_elsewhere(sequence))
+    return;
   Settlement::Received received = epochs_.excess(sequence);
   Sent sent;
   for (const int peer : ranks_.all()) {
@@ -23,7 +25,7 @@ void Settlements::has_failed_elsewhere(std::uint64_t sequence) {
 }
 
 void Settlements::hear(std::uint64_t sequence, int peer, std::vector<SentMessage> sent) {
-  if (plans_.is_over(sequence)) {
+  if (core_.operations.is_over(sequence)) {
     // The peer's epoch is not closed, so nothing was sent to it since in later ones but the next.
     if (core_.operations.past(sequence).sequence != sequence)
       return packets_.send_list(peer, sequence,
