@@ -1,9 +1,12 @@
 #include "engine/core.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
+#include "engine/progress.hpp"
 #include "penstock/trace.hpp"
 
 namespace penstock::engine {
@@ -51,6 +54,16 @@ std::string Core::describe(const Operation& operation) const {
   std::string text = "operation " + std::to_string(operation.sequence);
   if (operation.call.plan) text += " (" + operation.plan().algorithm + ")";
   return text;
+}
+
+void Core::throw_unreachable(const Operation& operation, int peer, int system_error) const {
+  // A process that ends loses its memory before the kernel closes its files.
+  if (system_error == ESRCH || !node.segment->is_alive(local(peer)))
+    throw FailureDetector::gone_error(peer, describe(operation));
+  throw Error(ErrorCode::io,
+              "rank " + std::to_string(rank) + " could not reach the memory of rank " + std::to_string(peer) +
+                  "; PENSTOCK_SINGLE_COPY=off avoids that",
+              rank, std::generic_category().message(system_error), system_error);
 }
 
 Header Core::header(std::uint64_t sequence, MessageKind kind) const {

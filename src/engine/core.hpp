@@ -49,6 +49,8 @@ class Core {
     return operation.shared == nullptr ? 0 : static_cast<std::uint64_t>(operation.shared - node.segment->ring(self()));
   }
   std::string describe(const Operation& operation) const;
+  /// The memory of the peer, which is of this node, could not be accessed. May be called without the lock.
+  [[noreturn]] void throw_unreachable(const Operation& operation, int peer, int system_error) const;
   Header header(std::uint64_t sequence, MessageKind kind) const;
   Header header_for(const Operation& operation, MessageKind kind, std::uint32_t tag = 0) const;
 
