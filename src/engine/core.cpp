@@ -1,9 +1,7 @@
 #include "engine/core.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "engine/progress.hpp"
@@ -11,9 +9,6 @@
 
 namespace penstock::engine {
 namespace {
-
-constexpr const char* kSameCalls =
-    "; every rank must make the same calls in the same order with matching counts, types and roots";
 
 std::string traced_name(const Plan& plan) {
   if (plan.application_levels == 0) return plan.algorithm;
@@ -54,16 +49,6 @@ std::string Core::describe(const Operation& operation) const {
   std::string text = "operation " + std::to_string(operation.sequence);
   if (operation.call.plan) text += " (" + operation.plan().algorithm + ")";
   return text;
-}
-
-void Core::throw_unreachable(const Operation& operation, int peer, int system_error) const {
-  // A process that ends loses its memory before the kernel closes its files.
-  if (system_error == ESRCH || !node.segment->is_alive(local(peer)))
-    throw FailureDetector::gone_error(peer, describe(operation));
-  throw Error(ErrorCode::io,
-              "rank " + std::to_string(rank) + " could not reach the memory of rank " + std::to_string(peer) +
-                  "; PENSTOCK_SINGLE_COPY=off avoids that",
-              rank, std::generic_category().message(system_error), system_error);
 }
 
 Header Core::header(std::uint64_t sequence, MessageKind kind) const {
@@ -173,12 +158,14 @@ void Core::fail_mismatch(Operation& operation, int peer, const std::string& what
   // Ranks that learned of a death in different operations may call different operations afterwards. Report the death.
   if (const int gone = detector.find_dead(); gone >= 0)
     return fail(operation, FailureDetector::gone_error(gone, describe(operation)));
-  fail(operation,
-       Error(ErrorCode::mismatch,
-             "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " +
-                 describe(operation) + ": " + what + kSameCalls,
-             rank),
-       true, peer);
+  fail(operation, mismatch_error(peer, describe(operation), what), true, peer);
+}
+
+Error Core::mismatch_error(int peer, const std::string& where, const std::string& what) const {
+  return {ErrorCode::mismatch,
+          "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " + where + ": " + what +
+              "; every rank must make the same calls in the same order with matching counts, types and roots",
+          rank};
 }
 
 void Core::fail_all(const Error& error) noexcept {
@@ -236,11 +223,9 @@ void Core::on_late(const Header& header) {
   if (const int gone = detector.find_dead(); gone >= 0)  // as in fail_mismatch()
     return send_notice(peer, header.sequence, FailureDetector::gone_error(gone, where), true, -1, false);
   send_notice(peer, header.sequence,
-              Error(ErrorCode::mismatch,
-                    "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " + where +
-                        ": rank " + std::to_string(rank) + " completed it without the message that rank " +
-                        std::to_string(peer) + " sent" + kSameCalls,
-                    rank),
+              mismatch_error(peer, where,
+                             "rank " + std::to_string(rank) + " completed it without the message that rank " +
+                                 std::to_string(peer) + " sent"),
               false, peer, false);
 }
 

@@ -20,7 +20,7 @@ bool PeerReads::run(const Work& work) {
                         : read_memory(process, work.address, to);
   // The sender's memory is valid only until its operation is over. It sets its failure bit before that.
   if (Failures::has(core_.slot(peer), operation.sequence)) return false;
-  if (error != 0) core_.throw_unreachable(operation, what.peer, error);
+  if (error != 0) core_.detector.throw_unreachable(operation, what.peer, error);
   return true;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "engine/progress.hpp"
 #include "engine/task_runner.hpp"
@@ -193,7 +192,7 @@ void SharedTasks::move_data(const Operation& operation, std::uint32_t id, Caller
   const std::span<const Place> all(places);
   const TaskResult result =
       engine::run_task(operation.call.arithmetic, all.first(task.source_count), all.subspan(task.source_count), bytes);
-  if (result.error != 0) core_.throw_unreachable(operation, result.rank, result.error);
+  if (result.error != 0) core_.detector.throw_unreachable(operation, result.rank, result.error);
 }
 
 void SharedTasks::finish_task(const Operation& operation, std::uint32_t task) {
