@@ -104,13 +104,15 @@ void Trial::rest() noexcept {
   block_calls_ = slowed > kHopeless ? 1 : calls_per_block_;
   const bool beside = cost_ == Cost::all_calls;
   const double loss = kRestPerLoss * (beside ? slowed + 1 : slowed - 1);
-  // A round that contradicts the choice is soon followed by another.
+  // A round that contradicts the choice is soon followed by another, and so is one that chose alone: what it says of
+  // the loss may be as wrong as the choice.
+  const bool is_only = judged_ == 1;
   const bool is_doubtful = faster(latest()) != choice_;
   if (is_doubtful) doublings_ = 0;
-  const double blocks = is_doubtful && !beside ? kLeastRest : std::max(loss, kLeastRest);
+  const double blocks = is_only || (is_doubtful && !beside) ? kLeastRest : std::max(loss, kLeastRest);
   const std::uint64_t calls = beside ? judged_block_calls_ : block_calls_;
   rest_calls_ = static_cast<std::uint64_t>(blocks * static_cast<double>(calls)) << doublings_;
-  doublings_ = std::min(doublings_ + 1, kMostDoublings);
+  if (!is_only) doublings_ = std::min(doublings_ + 1, kMostDoublings);
 }
 
 void Trial::judge(const Times& round) {
