@@ -18,7 +18,7 @@
 #include "comm/state.hpp"
 #include "comm/workers.hpp"
 #include "engine/all_or_none.hpp"
-#include "engine/node.hpp"
+#include "engine/node_setup.hpp"
 #include "penstock/choice_by_cost.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"

@@ -4,13 +4,11 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/progress.hpp"
 #include "penstock/trace.hpp"
 
 namespace penstock::engine {
 namespace {
-
-constexpr const char* kSameCalls =
-    "; every rank must make the same calls in the same order with matching counts, types and roots";
 
 std::string traced_name(const Plan& plan) {
   if (plan.application_levels == 0) return plan.algorithm;
@@ -53,13 +51,18 @@ std::string Core::describe(const Operation& operation) const {
   return text;
 }
 
-Header Core::header_for(const Operation& operation, MessageKind kind, std::uint32_t tag) const {
+Header Core::header(std::uint64_t sequence, MessageKind kind) const {
   Header header;
-  header.sequence = operation.sequence;
-  header.signature = operation.call.signature;
+  header.sequence = sequence;
   header.source = static_cast<std::uint32_t>(rank);
-  header.tag = tag;
   header.kind = kind;
+  return header;
+}
+
+Header Core::header_for(const Operation& operation, MessageKind kind, std::uint32_t tag) const {
+  Header header = this->header(operation.sequence, kind);
+  header.signature = operation.call.signature;
+  header.tag = tag;
   return header;
 }
 
@@ -155,23 +158,20 @@ void Core::fail_mismatch(Operation& operation, int peer, const std::string& what
   // Ranks that learned of a death in different operations may call different operations afterwards. Report the death.
   if (const int gone = detector.find_dead(); gone >= 0)
     return fail(operation, FailureDetector::gone_error(gone, describe(operation)));
-  fail(operation,
-       Error(ErrorCode::mismatch,
-             "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " +
-                 describe(operation) + ": " + what + kSameCalls,
-             rank),
-       true, peer);
+  fail(operation, mismatch_error(peer, describe(operation), what), true, peer);
+}
+
+Error Core::mismatch_error(int peer, const std::string& where, const std::string& what) const {
+  return {ErrorCode::mismatch,
+          "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " + where + ": " + what +
+              "; every rank must make the same calls in the same order with matching counts, types and roots",
+          rank};
 }
 
 void Core::fail_all(const Error& error) noexcept {
-  // Finishing an operation moves the window, so this iterates by sequence.
-  const auto for_each = [&](auto&& function) {
-    for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence)
-      if (Operation* const each = operations.find(sequence); each != nullptr && !each->is_finished()) function(*each);
-  };
-  for_each([&](Operation& each) { fail(each, error); });
+  operations.for_each_unfinished([&](Operation& each) { fail(each, error); });
   if (!transport_broken) return;
-  for_each([&](Operation& each) {
+  operations.for_each_unfinished([&](Operation& each) {
     each.in_flight = 0;
     finish_if_over(each);
   });
@@ -183,10 +183,7 @@ void Core::send_notice(int peer, std::uint64_t sequence, const Error& error, boo
   std::array<std::byte, kNoticeBytes> body;
   std::memcpy(body.data(), &notice, sizeof notice);
   std::memcpy(body.data() + sizeof notice, error.message().data(), text_bytes);
-  Header header;
-  header.sequence = sequence;
-  header.source = static_cast<std::uint32_t>(rank);
-  header.kind = MessageKind::notice;
+  Header header = this->header(sequence, MessageKind::notice);
   header.payload_bytes = static_cast<std::uint32_t>(sizeof notice + text_bytes);
   send(peer, header, ConstBytes(body).first(sizeof notice + text_bytes), nullptr);
 }
@@ -218,22 +215,17 @@ void Core::on_late(const Header& header) {
   if (past.sequence == header.sequence && past.failed) return;
   const int peer = static_cast<int>(header.source);
   if (header.kind == MessageKind::probe && (past.sequence != header.sequence || past.signature == header.signature)) {
-    Header answer;
-    answer.sequence = header.sequence;
+    Header answer = this->header(header.sequence, MessageKind::completed);
     answer.signature = header.signature;
-    answer.source = static_cast<std::uint32_t>(rank);
-    answer.kind = MessageKind::completed;
     return send(peer, answer, {}, nullptr);
   }
   const std::string where = "operation " + std::to_string(header.sequence);
   if (const int gone = detector.find_dead(); gone >= 0)  // as in fail_mismatch()
     return send_notice(peer, header.sequence, FailureDetector::gone_error(gone, where), true, -1, false);
   send_notice(peer, header.sequence,
-              Error(ErrorCode::mismatch,
-                    "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " + where +
-                        ": rank " + std::to_string(rank) + " completed it without the message that rank " +
-                        std::to_string(peer) + " sent" + kSameCalls,
-                    rank),
+              mismatch_error(peer, where,
+                             "rank " + std::to_string(rank) + " completed it without the message that rank " +
+                                 std::to_string(peer) + " sent"),
               false, peer, false);
 }
 

@@ -49,6 +49,7 @@ class Core {
     return operation.shared == nullptr ? 0 : static_cast<std::uint64_t>(operation.shared - node.segment->ring(self()));
   }
   std::string describe(const Operation& operation) const;
+  Header header(std::uint64_t sequence, MessageKind kind) const;
   Header header_for(const Operation& operation, MessageKind kind, std::uint32_t tag = 0) const;
 
   void complete(Operation& operation, StepId step) {
@@ -149,6 +150,7 @@ class Core {
     Operation* operation = nullptr;
     StepId step = 0;
   };
+  Error mismatch_error(int peer, const std::string& where, const std::string& what) const;
   void send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner,
                    bool to_all = true);
 

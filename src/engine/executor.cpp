@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "engine/huge_pages.hpp"
+#include "engine/node_setup.hpp"
+#include "engine/operation_run.hpp"
 #include "penstock/trace.hpp"
 
 namespace penstock::engine {
@@ -17,55 +19,6 @@ void keep_for_ever(std::shared_ptr<Transport> transport) {
   const std::lock_guard lock(mutex);
   kept->push_back(std::move(transport));
 }
-
-/// The caller's handle of an operation.
-class OperationRun final : public Run {
- public:
-  OperationRun(std::shared_ptr<Executor> executor, Operation& operation)
-      : executor_(std::move(executor)), operation_(operation) {
-    ++operation.owners;
-  }
-
-  ~OperationRun() override {
-    if (Progress::in_forked_child()) return;
-    Progress::of_process().wait_for(*executor_, operation_.finished);
-    executor_->drop(operation_);
-  }
-
-  bool test() override {
-    if (Progress::in_forked_child()) throw_forked();
-    if (!done()) Progress::of_process().drive(*executor_);
-    if (!done()) return false;
-    deliver();
-    return true;
-  }
-
-  void wait() override {
-    if (Progress::in_forked_child()) throw_forked();
-    Progress::of_process().wait_for(*executor_, operation_.finished);
-    deliver();
-  }
-
-  bool done() const noexcept override { return operation_.finished.load(std::memory_order_acquire); }
-
-  [[noreturn]] static void throw_forked() {
-    throw Error(ErrorCode::unsupported,
-                "this communicator belongs to the parent process; a child of fork() cannot "
-                "use it: start the child's own program (spawn), or fork before MPI_Init");
-  }
-
- private:
-  void deliver() {
-    if (!operation_.error || delivered_.exchange(true)) return;
-    // The caller may not call again, and its peers wait for the notice.
-    executor_->progress(Caller::application);
-    throw *operation_.error;
-  }
-
-  const std::shared_ptr<Executor> executor_;
-  Operation& operation_;
-  std::atomic<bool> delivered_{false};
-};
 
 }  // namespace
 
@@ -310,11 +263,11 @@ bool Executor::threads_suffice() noexcept {
   if (!wants_thread || (has_remote && !transport->any_thread())) return false;
   const std::lock_guard lock(mutex_);
   if (has_work(Lane::application)) return false;
-  for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence)
-    if (const Operation* const each = operations.find(sequence);
-        each != nullptr && each->call.plan && !each->is_finished() && each->call.plan->application_levels > 0)
-      return false;
-  return true;
+  bool has_tasks_of_application = false;
+  operations.for_each_unfinished([&](const Operation& each) {
+    has_tasks_of_application |= each.call.plan && each.call.plan->application_levels > 0;
+  });
+  return !has_tasks_of_application;
 }
 
 void Executor::poke() noexcept {
@@ -327,9 +280,10 @@ void Executor::update_active() {
   const bool now = operations.has_unfinished() || any([](const auto& mechanism) { return !mechanism.is_idle(); });
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
   if (!has_remote) return;
-  nap_ns.store(the<RemoteMessages>().nap_ns(), std::memory_order_relaxed);
-  transfer_until_ns.store(the<RemoteMessages>().transfer_until_ns(), std::memory_order_relaxed);
-  polls_transport.store(the<RemoteMessages>().expects_messages(), std::memory_order_relaxed);
+  const RemoteMessages& remote = the<RemoteMessages>();
+  nap_ns.store(remote.long_messages().nap_ns(), std::memory_order_relaxed);
+  transfer_until_ns.store(remote.long_messages().transfer_until_ns(), std::memory_order_relaxed);
+  polls_transport.store(remote.expects_messages(), std::memory_order_relaxed);
 }
 
 // Progress calls it. It relies on this: everything that an operation waits for is named by waits_for() of a mechanism,
@@ -339,11 +293,9 @@ void Executor::check_peers(Caller by) noexcept {
   caller = by;
   try {
     receive_from_gone_ranks();
-    for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence) {
-      Operation* const waiting = operations.find(sequence);
-      if (waiting != nullptr && waiting->call.plan && !waiting->has_failed() && !waiting->is_finished())
-        check(*waiting);
-    }
+    operations.for_each_unfinished([&](Operation& each) {
+      if (each.call.plan && !each.has_failed()) check(each);
+    });
     if (has<SharedTasks>()) the<SharedTasks>().poll();  // operations that ran tasks for dead ranks can end
   } catch (const std::exception&) {
     // The next check tries again.

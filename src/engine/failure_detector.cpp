@@ -1,7 +1,9 @@
 #include "engine/failure_detector.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <system_error>
 
 #include "base/ranks_text.hpp"
 #include "engine/core.hpp"
@@ -45,6 +47,16 @@ PeerGone FailureDetector::gone_error(int peer, const std::string& where) {
   return {
       "rank " + std::to_string(peer) + " has gone in " + where + ": its process ended, or it freed the communicator",
       peer};
+}
+
+void FailureDetector::throw_unreachable(const Operation& operation, int peer, int system_error) const {
+  // A process that ends loses its memory before the kernel closes its files.
+  if (system_error == ESRCH || !core_.node.segment->is_alive(core_.local(peer)))
+    throw gone_error(peer, core_.describe(operation));
+  throw Error(ErrorCode::io,
+              "rank " + std::to_string(core_.rank) + " could not reach the memory of rank " + std::to_string(peer) +
+                  "; PENSTOCK_SINGLE_COPY=off avoids that",
+              core_.rank, std::generic_category().message(system_error), system_error);
 }
 
 FailureDetector::Watched& FailureDetector::watched(const Operation& operation) {

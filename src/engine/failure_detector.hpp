@@ -33,6 +33,8 @@ class FailureDetector {
   /// learn of a death, including those that exchange nothing with the dead rank.
   int find_gone_in(const Operation& operation) const;
   static PeerGone gone_error(int peer, const std::string& where);
+  /// The memory of the peer, which is of this node, could not be accessed. May be called without the lock.
+  [[noreturn]] void throw_unreachable(const Operation& operation, int peer, int system_error) const;
 
   /// Fails the operation if it waits for a rank that has died. Sends probes to the other ranks from time to time.
   void check(Operation& operation, const std::vector<int>& peers);

@@ -6,10 +6,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "engine/heap_ranges.hpp"
 
 namespace penstock::engine {
 
@@ -20,22 +21,6 @@ struct HeapAddress {
   std::uint64_t device = 0;      ///< with `inode`: identifies the file
   std::uint64_t inode = 0;
   std::uint64_t reserved_bytes = 0;
-};
-
-/// Allocates ranges of offsets. Offsets and sizes are multiples of a page. One thread at a time.
-class HeapRanges {
- public:
-  explicit HeapRanges(std::uint64_t bytes);
-
-  /// The lowest free range of that size. Throws Error(no_space).
-  std::uint64_t take(std::uint64_t bytes);
-  /// Frees a range that take() returned.
-  void give_back(std::uint64_t offset, std::uint64_t bytes);
-  std::uint64_t taken_bytes() const { return taken_bytes_; }
-
- private:
-  std::map<std::uint64_t, std::uint64_t> free_;  ///< offset to size; adjacent ranges are merged
-  std::uint64_t taken_bytes_ = 0;
 };
 
 /// The heap of this process or of a peer, as mapped here. Thread-safe. Throws Error(no_space) or Error(io) if the

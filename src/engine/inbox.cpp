@@ -35,9 +35,8 @@ void Inbox::deliver(Operation& operation, StepId step) {
 }
 
 void Inbox::arrive(const Header& header, ConstBytes payload) {
-  if (header.sequence < core_.operations.base()) return core_.on_late(header);
+  if (core_.operations.is_over(header.sequence)) return core_.on_late(header);
   Operation& target = core_.operations.at(header.sequence);
-  if (target.is_finished()) return core_.on_late(header);
   if (target.has_failed()) return;
   if (target.is_running()) return match(target, header, payload, nullptr);
   State& state = states_[target];

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/operation.hpp"
-#include "engine/progress.hpp"
+#include "engine/pollable.hpp"
 
 namespace penstock::engine {
 

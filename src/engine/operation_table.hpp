@@ -35,7 +35,22 @@ class OperationTable {
 
   /// Makes the record if the operation has none.
   Operation& at(std::uint64_t sequence);
-  Operation* find(std::uint64_t sequence) const;  ///< nullptr if it has no record, or is over
+  Operation* find(std::uint64_t sequence) const;  ///< nullptr if it has no record, or is before base()
+  bool is_over(std::uint64_t sequence) const {
+    const Operation* const found = find(sequence);
+    return found != nullptr ? found->is_finished() : sequence < base_;
+  }
+  /// The operation, if its steps are being issued and it may still be completed; or nullptr.
+  Operation* find_running(std::uint64_t sequence) const {
+    Operation* const found = find(sequence);
+    return found != nullptr && found->is_running() && !found->has_failed() && !found->is_finished() ? found : nullptr;
+  }
+  /// In order. The function may finish operations.
+  template <typename Function>
+  void for_each_unfinished(Function function) const {
+    for (std::uint64_t sequence = base_; sequence < next_; ++sequence)
+      if (Operation* const each = find(sequence); each != nullptr && !each->is_finished()) function(*each);
+  }
   void start(Operation& next);
   /// start() and the end of the operation at once, if the window is empty and can_run_through().
   bool can_run_through() const { return next_ % kPasts < past_.size(); }

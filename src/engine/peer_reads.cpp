@@ -1,8 +1,5 @@
 #include "engine/peer_reads.hpp"
 
-#include <cerrno>
-#include <system_error>
-
 #include "engine/remote_read.hpp"
 #include "engine/single_copy.hpp"
 #include "penstock/trace.hpp"
@@ -23,16 +20,8 @@ bool PeerReads::run(const Work& work) {
                         : read_memory(process, work.address, to);
   // The sender's memory is valid only until its operation is over. It sets its failure bit before that.
   if (Failures::has(core_.slot(peer), operation.sequence)) return false;
-  if (error == 0) return true;
-  // A process that ends loses its memory before the kernel closes its files.
-  if (error == ESRCH || !core_.node.segment->is_alive(peer))
-    throw PeerGone("rank " + std::to_string(what.peer) + " has gone while rank " + std::to_string(core_.rank) +
-                       " read a message from its memory: its process ended",
-                   what.peer);
-  throw Error(ErrorCode::io,
-              "rank " + std::to_string(core_.rank) + " could not read a message of rank " + std::to_string(what.peer) +
-                  " from its memory; PENSTOCK_SINGLE_COPY=off avoids that",
-              core_.rank, std::generic_category().message(error), error);
+  if (error != 0) core_.detector.throw_unreachable(operation, what.peer, error);
+  return true;
 }
 
 void PeerReads::finish(const Work& work, bool was_valid) {

@@ -124,29 +124,26 @@ void Routes::send(int peer, const Header& header, ConstBytes payload, Operation*
 
 // Ranks whose counts differ have the same signature, so a missing message is found here.
 void Routes::on_completed(const Header& header) {
-  if (header.sequence < operations.base()) return;
-  Operation& waiting = operations.at(header.sequence);
-  if (!waiting.is_running() || waiting.has_failed() || waiting.is_finished()) return;
+  Operation* const waiting = operations.find_running(header.sequence);
+  if (waiting == nullptr) return;
   const int peer = static_cast<int>(header.source);
-  const StepId missing = waiting.plan().by_flags ? the<FlagExchange>().find_missing(waiting, peer)
-                                                 : the<Inbox>().find_missing(waiting, peer);
-  if (missing == CompiledPlan::kNone) return;
-  fail_mismatch(waiting, peer,
-                "rank " + std::to_string(peer) + " completed it without sending the " +
-                    std::to_string(plan::consumed_bytes(waiting.step(missing))) + " bytes that rank " +
-                    std::to_string(rank) + " expected from it");
+  fail_missing(*waiting, peer, "completed it",
+               waiting->plan().by_flags ? the<FlagExchange>().find_missing(*waiting, peer)
+                                        : the<Inbox>().find_missing(*waiting, peer));
 }
 
 // As on_completed(), for ranks that wait for each other: none completes the operation.
 void Routes::on_promised(const Header& header) {
-  if (header.sequence < operations.base()) return;
-  Operation& waiting = operations.at(header.sequence);
-  if (!waiting.is_running() || waiting.has_failed() || waiting.is_finished() || waiting.plan().by_flags) return;
+  Operation* const waiting = operations.find_running(header.sequence);
+  if (waiting == nullptr || waiting->plan().by_flags) return;
   const int peer = static_cast<int>(header.source);
-  const StepId missing = the<Inbox>().find_unpromised(waiting, peer, header.count.messages);
+  fail_missing(*waiting, peer, "takes part", the<Inbox>().find_unpromised(*waiting, peer, header.count.messages));
+}
+
+void Routes::fail_missing(Operation& waiting, int peer, const std::string& did, StepId missing) {
   if (missing == CompiledPlan::kNone) return;
   fail_mismatch(waiting, peer,
-                "rank " + std::to_string(peer) + " takes part without sending the " +
+                "rank " + std::to_string(peer) + " " + did + " without sending the " +
                     std::to_string(plan::consumed_bytes(waiting.step(missing))) + " bytes that rank " +
                     std::to_string(rank) + " expected from it");
 }
@@ -181,9 +178,9 @@ void Routes::check(Operation& operation) {
                 [&](int peer) { return any([&](const auto& each) { return each.has_heard(operation, peer); }); });
   detector.watch_stall(operation, peers, std::move(absent), mark);
   if (operation.has_failed()) return;
-  if (const int left = has_remote ? the<RemoteMessages>().find_left(operation, peers) : -1; left >= 0)
+  if (const int left = has_remote ? the<RemoteMessages>().checks().find_left(operation, peers) : -1; left >= 0)
     return fail(operation, FailureDetector::gone_error(left, describe(operation)));
-  if (has_remote) the<RemoteMessages>().look_for_foreign(operation);
+  if (has_remote) the<RemoteMessages>().checks().look_for_foreign(operation);
   if (!operation.has_failed()) detector.check(operation, peers);
 }
 

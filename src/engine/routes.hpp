@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 
 #include "engine/cell_messages.hpp"
@@ -11,7 +12,7 @@
 #include "engine/flag_exchange.hpp"
 #include "engine/inbox.hpp"
 #include "engine/peer_reads.hpp"
-#include "engine/remote_messages.hpp"
+#include "engine/remote/remote_messages.hpp"
 #include "engine/shared_buffers.hpp"
 #include "engine/shared_tasks.hpp"
 
@@ -81,6 +82,8 @@ class Routes : public Core {
   void send_step(Operation& operation, StepId step);
   void on_completed(const Header& header);
   void on_promised(const Header& header);
+  /// If there is a missing step, whose message the peer never sends.
+  void fail_missing(Operation& waiting, int peer, const std::string& did, StepId missing);
 
   Mechanisms mechanisms_;
 };

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <system_error>
-#include <utility>
 
+#include "engine/progress.hpp"
 #include "engine/task_runner.hpp"
 #include "penstock/trace.hpp"
 
@@ -58,7 +56,7 @@ void SharedTasks::enter(Operation& operation, StepId step) {
   // Compares the signatures of all ranks that have entered. Of two ranks that differ, the later one sees the other and
   // reports it.
   for (std::uint32_t rank = 0; rank < ranks(); ++rank)
-    if (has_come(operation, rank) && entry(operation, rank).signature != operation.call.signature)
+    if (task_table_.has_come(operation.sequence, rank) && entry(operation, rank).signature != operation.call.signature)
       return core_.fail_mismatch(operation, core_.node.ranks[rank],
                                  "they called different operations, or with different arguments");
   if (tasks.own_count(group) == 0) return core_.complete(operation, step);
@@ -72,7 +70,7 @@ bool SharedTasks::is_ready(const Operation& operation, std::uint32_t task) const
   const std::uint64_t group = bit(tasks_of(operation).group_of_task(task));
   for (const std::uint32_t rank : tasks_of(operation).ranks(task)) {
     const TaskTable::Entry& other = entry(operation, rank);
-    if (!has_come(operation, rank) || other.signature != operation.call.signature ||
+    if (!task_table_.has_come(operation.sequence, rank) || other.signature != operation.call.signature ||
         (other.entered.load(std::memory_order_seq_cst) & group) == 0)
       return false;
   }
@@ -194,16 +192,7 @@ void SharedTasks::move_data(const Operation& operation, std::uint32_t id, Caller
   const std::span<const Place> all(places);
   const TaskResult result =
       engine::run_task(operation.call.arithmetic, all.first(task.source_count), all.subspan(task.source_count), bytes);
-  if (result.error == 0) return;
-  // A process that ends loses its memory before the kernel closes its files.
-  if (result.error == ESRCH || !core_.node.segment->is_alive(core_.local(result.rank)))
-    throw PeerGone(
-        "rank " + std::to_string(result.rank) + " has gone in " + core_.describe(operation) + ": its process ended",
-        result.rank);
-  throw Error(ErrorCode::io,
-              "rank " + std::to_string(core_.rank) + " could not reach the memory of rank " +
-                  std::to_string(result.rank) + "; PENSTOCK_SINGLE_COPY=off avoids that",
-              core_.rank, std::generic_category().message(result.error), result.error);
+  if (result.error != 0) core_.detector.throw_unreachable(operation, result.rank, result.error);
 }
 
 void SharedTasks::finish_task(const Operation& operation, std::uint32_t task) {
@@ -305,14 +294,13 @@ void SharedTasks::cancel(Operation& operation) {
 void SharedTasks::waits_for(const Operation& operation, std::vector<int>& peers) const {
   const State& state = states_[operation];
   if (!state.is_published) return;
-  if (std::ranges::any_of(deferred_,
-                          [&](const Publication& publication) { return publication.operation == &operation; }))
+  if (std::ranges::find(deferred_, &operation, &Publication::operation) != deferred_.end())
     core_.add_last(&RankSlot::completed_before, operation, peers);
   if (state.open_groups == 0) return;
   for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
     const TaskTable::Entry& other = entry(operation, rank);
-    bool is_missing = !has_come(operation, rank) || (other.entered.load() & state.open_groups) != state.open_groups ||
-                      other.running.load() > 0;
+    bool is_missing = !task_table_.has_come(operation.sequence, rank) ||
+                      (other.entered.load() & state.open_groups) != state.open_groups || other.running.load() > 0;
     for (std::uint64_t open = state.open_groups; open != 0 && !is_missing; open &= open - 1)
       is_missing = other.left[static_cast<std::size_t>(std::countr_zero(open))].load() > 0;
     if (is_missing) peers.push_back(core_.node.ranks[rank]);
@@ -320,7 +308,8 @@ void SharedTasks::waits_for(const Operation& operation, std::vector<int>& peers)
 }
 
 bool SharedTasks::has_heard(const Operation& operation, int peer) const {
-  return states_[operation].open_groups != 0 && core_.is_local(peer) && has_come(operation, core_.local(peer));
+  return states_[operation].open_groups != 0 && core_.is_local(peer) &&
+         task_table_.has_come(operation.sequence, core_.local(peer));
 }
 
 }  // namespace penstock::engine

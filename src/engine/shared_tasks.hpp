@@ -60,9 +60,6 @@ class SharedTasks final : public Mechanism {
   TaskTable::Entry& entry(const Operation& operation, std::uint32_t local_rank) const {
     return task_table_.entry(operation.sequence, local_rank);
   }
-  bool has_come(const Operation& operation, std::uint32_t local_rank) const {
-    return entry(operation, local_rank).sequence_plus_1.load(std::memory_order_seq_cst) == operation.sequence + 1;
-  }
   bool slot_is_free(const Operation& operation) const {
     return operation.sequence < TaskTable::kSlots || core_.completed_by_all() > operation.sequence - TaskTable::kSlots;
   }

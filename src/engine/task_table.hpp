@@ -42,6 +42,10 @@ class TaskTable {
   TaskTable(std::byte* memory, std::uint32_t ranks) : memory_(memory), ranks_(ranks) {}
 
   Entry& entry(std::uint64_t sequence, std::uint32_t local_rank) const;
+  /// The rank's entry is of this operation.
+  bool has_come(std::uint64_t sequence, std::uint32_t local_rank) const {
+    return entry(sequence, local_rank).sequence_plus_1.load(std::memory_order_seq_cst) == sequence + 1;
+  }
 
   bool is_claimed(std::uint64_t sequence, std::uint32_t task) const { return phase(sequence, task) != 0; }
   bool is_done(std::uint64_t sequence, std::uint32_t task) const { return phase(sequence, task) == kDone; }

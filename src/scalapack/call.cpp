@@ -65,9 +65,11 @@ class Caller {
   }
 
   std::optional<Complaint> complaint() const {
-    // Parameters 1 and 2 are the rows and the columns of sub(target), for all routines.
-    if (call_.rows < 0) return Complaint{1, "M is " + std::to_string(call_.rows) + "; expected at least 0"};
-    if (call_.columns < 0) return Complaint{2, "N is " + std::to_string(call_.columns) + "; expected at least 0"};
+    if (call_.trapezoid)
+      if (const auto found = call_.trapezoid->check()) return found;
+    if (call_.rows < 0) return Complaint{routine_.rows, "M is " + std::to_string(call_.rows) + "; expected at least 0"};
+    if (call_.columns < 0)
+      return Complaint{routine_.rows + 1, "N is " + std::to_string(call_.columns) + "; expected at least 0"};
     if (const auto found = check(info_.source, call_.source_descriptor, source_rows_, source_columns_, routine_.source,
                                  routine_.descriptors))
       return found;
@@ -158,9 +160,12 @@ class Caller {
 
   void move(const std::shared_ptr<const Plan>& plan, const Key& key, Comm& comm) {
     ConstBytes input{static_cast<const std::byte*>(call_.input), plan->input_bytes};
-    const Bytes output{static_cast<std::byte*>(call_.output), plan->output_bytes};
+    Bytes output{static_cast<std::byte*>(call_.output), plan->output_bytes};
     std::unique_ptr<std::byte[]> aside;
-    if (overlaps()) {
+    if (call_.trapezoid) {
+      aside = std::make_unique_for_overwrite<std::byte[]>(output.size());
+      output = {aside.get(), output.size()};
+    } else if (overlaps()) {
       aside = copy_of_source(input.size());
       input = {aside.get(), input.size()};
     }
@@ -171,7 +176,23 @@ class Caller {
     std::uint64_t signature = base::mix(key[0], key[1]);
     for (const double part : {call_.alpha.real(), call_.alpha.imag(), call_.beta.real(), call_.beta.imag()})
       signature = base::mix(signature, std::bit_cast<std::uint64_t>(part));
+    if (const auto& part = call_.trapezoid)
+      signature = base::mix(signature, static_cast<std::uint64_t>(part->is_upper()) << 1 | part->has_diagonal());
     comm.start(plan, input, output, arithmetic, signature).wait();
+    if (call_.trapezoid) copy_trapezoid(output);
+  }
+
+  /// From memory that is like the target's.
+  void copy_trapezoid(ConstBytes moved) const {
+    const std::uint64_t size = size_bytes(routine_.dtype);
+    for (std::int64_t column = 0; column < call_.columns; ++column) {
+      const auto [begin, end] = call_.trapezoid->in_column(column, call_.rows, call_.columns);
+      const LocalPart part = local_part_of_column(info_.target, column, begin, end);
+      if (part.empty()) continue;
+      const std::uint64_t at = static_cast<std::uint64_t>(part.begin_elems()) * size;
+      std::memcpy(static_cast<std::byte*>(call_.output) + at, moved.data() + at,
+                  static_cast<std::uint64_t>(part.rows) * size);
+    }
   }
 
   template <typename T>
@@ -263,6 +284,28 @@ void scale(const Routine& routine, const Caller& caller) {
 }
 
 }  // namespace
+
+bool Trapezoid::is_upper() const { return uplo == 'U' || uplo == 'u'; }
+bool Trapezoid::has_diagonal() const { return diag == 'N' || diag == 'n'; }
+
+Trapezoid::Range Trapezoid::in_column(std::int64_t column, std::int64_t rows, std::int64_t columns) const {
+  if (is_upper()) {
+    const std::int64_t end = std::max<std::int64_t>(rows - columns, 0) + column + (has_diagonal() ? 1 : 0);
+    return {0, std::min(end, rows)};
+  }
+  const std::int64_t begin = column - std::max<std::int64_t>(columns - rows, 0) + (has_diagonal() ? 0 : 1);
+  return {std::clamp<std::int64_t>(begin, 0, rows), rows};
+}
+
+std::optional<Complaint> Trapezoid::check() const {
+  const auto one_of = [](char given, const char* name, int parameter, const char* letters,
+                         const char* expected) -> std::optional<Complaint> {
+    if (given != '\0' && std::strchr(letters, given) != nullptr) return std::nullopt;
+    return Complaint{parameter, std::string(name) + " is '" + given + "'; expected " + expected};
+  };
+  if (const auto found = one_of(uplo, "UPLO", 1, "UuLl", "'U' or 'L'")) return found;
+  return one_of(diag, "DIAG", 2, "UuNn", "'U' or 'N'");
+}
 
 Plans& plans_of(const Comm& comm) {
   static std::unordered_map<const Comm*, Plans> plans;

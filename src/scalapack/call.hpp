@@ -3,12 +3,29 @@
 
 #include <complex>
 #include <cstdint>
+#include <optional>
 
 #include "penstock/redistribute.hpp"
 #include "penstock/types.hpp"
 #include "scalapack/operand.hpp"
 
 namespace penstock::scalapack {
+
+/// Which elements of a submatrix P?TRMR2D moves, as it defines them for rows that are more or fewer than the columns.
+struct Trapezoid {
+  char uplo = 'U';  ///< 'U' or 'L', in either case
+  char diag = 'N';  ///< 'N', or 'U' for what has no diagonal
+
+  /// The rows [begin, end) of column `column`, counted from 0, of a submatrix of rows x columns.
+  struct Range {
+    std::int64_t begin, end;
+  };
+  Range in_column(std::int64_t column, std::int64_t rows, std::int64_t columns) const;
+  bool is_upper() const;
+  bool has_diagonal() const;
+  /// The first letter that is illegal.
+  std::optional<Complaint> check() const;
+};
 
 /// A routine: a row of routines.def.
 struct Routine {
@@ -18,6 +35,7 @@ struct Routine {
   Descriptors descriptors;
   Position source;
   Position target;
+  int rows = 1;  ///< the position of M, which N follows
 };
 
 /// sub(target) = alpha*op(sub(source)) + beta*sub(target): the arguments of one process.
@@ -34,6 +52,7 @@ struct Call {
   int context_parameter = 0;
   std::complex<double> alpha = 1.0;
   std::complex<double> beta = 0.0;
+  std::optional<Trapezoid> trapezoid{};  ///< without one, all elements of the submatrix move
 };
 
 /// Collective over the context of the call. Never throws: it prints errors, and then no process moves data. Returns

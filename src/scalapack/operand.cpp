@@ -164,18 +164,33 @@ std::int64_t leading_elems_of(const Operand& mine) {
   return local_rows > 0 && local_columns > 0 ? mine.leading_elems : 0;
 }
 
-LocalPart local_part(const Operand& mine, std::int64_t rows, std::int64_t columns) {
+namespace {
+
+/// `begin` and `end` of each dimension are counted in the submatrix.
+LocalPart local_part(const Operand& mine, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
+                     std::int64_t column_end) {
   LocalPart part;
   if (mine.present == 0) return part;
-  const auto range = [](const Dimension& whole, std::int64_t begin, std::int64_t count, std::int64_t& first,
+  const auto range = [](const Dimension& whole, std::int64_t begin, std::int64_t end, std::int64_t& first,
                         std::int64_t& length) {
     first = whole.axis.local_length_before(whole.coordinate, begin);
-    length = whole.axis.local_length_before(whole.coordinate, begin + count) - first;
+    length = whole.axis.local_length_before(whole.coordinate, end) - first;
   };
-  range(row_dimension(mine), mine.row_begin, rows, part.row, part.rows);
-  range(column_dimension(mine), mine.column_begin, columns, part.column, part.columns);
+  range(row_dimension(mine), mine.row_begin + row_begin, mine.row_begin + row_end, part.row, part.rows);
+  range(column_dimension(mine), mine.column_begin + column_begin, mine.column_begin + column_end, part.column,
+        part.columns);
   part.leading_elems = leading_elems_of(mine);
   return part;
+}
+
+}  // namespace
+
+LocalPart local_part(const Operand& mine, std::int64_t rows, std::int64_t columns) {
+  return local_part(mine, 0, rows, 0, columns);
+}
+
+LocalPart local_part_of_column(const Operand& mine, std::int64_t column, std::int64_t begin, std::int64_t end) {
+  return local_part(mine, begin, end, column, column + 1);
 }
 
 Layout layout_of(std::span<const Operand> by_rank, const Position& position) {

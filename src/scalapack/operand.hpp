@@ -72,6 +72,8 @@ struct LocalPart {
   }
 };
 LocalPart local_part(const Operand& mine, std::int64_t rows, std::int64_t columns);
+/// The same of the rows [begin, end) of one column of the submatrix, counted from 0; empty if another process has it.
+LocalPart local_part_of_column(const Operand& mine, std::int64_t column, std::int64_t begin, std::int64_t end);
 
 /// The layout of an operand, from what all processes know about it, by rank. Pure, so equal on all ranks. Throws
 /// Error(mismatch) if they contradict each other.

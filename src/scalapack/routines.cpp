@@ -18,12 +18,18 @@ constexpr Routine gemr2d(const char* name, DType dtype) {
   return {name, dtype, MatrixOp::none, Descriptors::redist, {'A', 4}, {'B', 8}};
 }
 
+constexpr Routine trmr2d(const char* name, DType dtype) {
+  // UPLO DIAG M N A IA JA DESCA B IB JB DESCB ICTXT
+  return {name, dtype, MatrixOp::none, Descriptors::redist, {'A', 6}, {'B', 10}, 3};
+}
+
 constexpr Routine tran(const char* name, DType dtype, MatrixOp op) {
   // M N ALPHA A IA JA DESCA BETA C IC JC DESCC
   return {name, dtype, op, Descriptors::pblas, {'A', 5}, {'C', 10}};
 }
 
 constexpr int kContextOfGemr2d = 11;
+constexpr int kContextOfTrmr2d = 13;
 constexpr int kContextOfTran = 702;
 
 const void* library_of(const void* address) {
@@ -66,6 +72,43 @@ using scalapack::Routine;
                                                   const int* jb, const int* descb, const int* context) {         \
     scalapack::run(k##letter##Gemr2d,                                                                            \
                    {*m, *n, a, desca, *ia, *ja, b, descb, *ib, *jb, *context, scalapack::kContextOfGemr2d});     \
+  }
+
+#define PENSTOCK_TRMR2D(letter, name, dtype)                                                                       \
+  static constexpr Routine k##letter##Trmr2d = scalapack::trmr2d(name, DType::dtype);                              \
+  extern "C" PENSTOCK_API void Cp##letter##trmr2d(const char* uplo, const char* diag, int m, int n, const void* a, \
+                                                  int ia, int ja, const int* desca, void* b, int ib, int jb,       \
+                                                  const int* descb, int context) {                                 \
+    scalapack::run(k##letter##Trmr2d, {.rows = m,                                                                  \
+                                       .columns = n,                                                               \
+                                       .input = a,                                                                 \
+                                       .source_descriptor = desca,                                                 \
+                                       .source_row = ia,                                                           \
+                                       .source_column = ja,                                                        \
+                                       .output = b,                                                                \
+                                       .target_descriptor = descb,                                                 \
+                                       .target_row = ib,                                                           \
+                                       .target_column = jb,                                                        \
+                                       .context = context,                                                         \
+                                       .context_parameter = scalapack::kContextOfTrmr2d,                           \
+                                       .trapezoid = scalapack::Trapezoid{*uplo, *diag}});                          \
+  }                                                                                                                \
+  extern "C" PENSTOCK_API void p##letter##trmr2d_(                                                                 \
+      const char* uplo, const char* diag, const int* m, const int* n, const void* a, const int* ia, const int* ja, \
+      const int* desca, void* b, const int* ib, const int* jb, const int* descb, const int* context) {             \
+    scalapack::run(k##letter##Trmr2d, {.rows = *m,                                                                 \
+                                       .columns = *n,                                                              \
+                                       .input = a,                                                                 \
+                                       .source_descriptor = desca,                                                 \
+                                       .source_row = *ia,                                                          \
+                                       .source_column = *ja,                                                       \
+                                       .output = b,                                                                \
+                                       .target_descriptor = descb,                                                 \
+                                       .target_row = *ib,                                                          \
+                                       .target_column = *jb,                                                       \
+                                       .context = *context,                                                        \
+                                       .context_parameter = scalapack::kContextOfTrmr2d,                           \
+                                       .trapezoid = scalapack::Trapezoid{*uplo, *diag}});                          \
   }
 
 #define PENSTOCK_TRAN(symbol, name, scalar, dtype, op)                                                                 \

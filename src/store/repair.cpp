@@ -12,6 +12,7 @@
 #include "store/blob_state.hpp"
 #include "store/collect.hpp"
 #include "store/delta_check.hpp"
+#include "store/repair_steps.hpp"
 
 namespace penstock::store {
 
@@ -61,63 +62,70 @@ class BlobRepair {
       return false;
     }
     if (is_cut_short()) {
-      plan(mark_key(blob_, kRepair, repairs_), "a repair is under way, or was cut short", "it is ended", [] {});
+      const RepairAction ended{blob_.name(), mark_key(blob_, kRepair, repairs_),
+                               "a repair is under way, or was cut short", "it is ended"};
+      if (options_.apply) actions_.clear();  // the rest is planned after it
+      actions_.push_back(ended);
     }
     return blob_.marks().keep_from == keep_from_;
   }
   const std::vector<RepairAction>& actions() const { return actions_; }
   const std::vector<std::string>& remaining() const { return remaining_; }
 
-  void apply() {
-    if (!is_cut_short()) put_mark(blob_, kRepair, repairs_ + 1);
-    std::ranges::stable_sort(changes_, {}, &Change::order);
-    for (const Change& change : changes_) change.apply();
+  /// Returns false, and changes nothing, if another repair has begun meanwhile: plan again from the start. One that was
+  /// under way before is ended: its steps are taken, not the planned ones.
+  bool apply() {
+    std::vector<RepairStep> steps = std::move(steps_);
+    const std::uint64_t begun = is_cut_short() ? repairs_ : repairs_ + 1;
+    const std::string mark = mark_key(blob_, kRepair, begun);
+    if (is_cut_short()) {
+      steps = steps_in(mark);
+    } else {
+      std::ranges::stable_sort(steps, {}, order_of);
+      const std::vector<std::byte> sealed = encode(steps);
+      const ConstBytes piece(sealed);
+      if (!backend_.put_if_absent(mark, std::span(&piece, 1))) return false;
+    }
+    for (const RepairStep& step : steps) {
+      // Another repair has taken all of these steps, and perhaps found more to do.
+      if (blob_.marks().repairs != begun) break;
+      take(blob_, step);
+    }
     // A mark of our own: another repair may have put its last one before our last change.
     for (std::uint64_t number = blob_.marks().repairs / 2 * 2 + 2; !put_mark(blob_, kRepair, number);) number += 2;
+    return true;
   }
 
  private:
+  using Kind = RepairStep::Kind;
   static constexpr const char* kRepair = "repair-";
 
   bool is_cut_short() const { return repairs_ % 2 == 1; }
 
   /// What lost writes leave is put before the deltas go that have them. No delta may stand for a write that is lost, so
   /// these go before records are replaced.
-  enum class Order : std::uint8_t { indexes, deltas, others };
-  struct Change {
-    Order order;
-    std::function<void()> apply;
-  };
-
-  void plan(const std::string& object, const std::string& reason, std::string action, std::function<void()> change,
-            Order order = Order::others) {
-    actions_.push_back({blob_.name(), object, reason, std::move(action)});
-    changes_.push_back({order, std::move(change)});
+  static int order_of(const RepairStep& step) {
+    if (step.kind == Kind::put_index || step.kind == Kind::mark_base) return 0;
+    return step.kind == Kind::remove_delta ? 1 : 2;
   }
 
-  /// Copies an object that is about to be replaced or removed to lost/.
-  void keep_evidence(const std::string& object) {
-    std::string name = object.substr(blob_.folder().size() + 1);
-    std::replace(name.begin(), name.end(), '/', '-');
-    try {
-      const std::vector<std::byte> content = read_all(backend_, object);
-      const ConstBytes piece(content);
-      backend_.put_if_absent(blob_.key("lost/") + name + '-' + std::to_string(now_ns()), std::span(&piece, 1));
-    } catch (const Error& error) {
-      // A missing or truncated object leaves nothing to keep.
-      if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::corrupt) throw;
-    }
+  /// None if they cannot be read, as those of an older Penstock, whose marks are empty: the next plan finds what is
+  /// left to do.
+  std::vector<RepairStep> steps_in(const std::string& mark) const {
+    std::vector<RepairStep> steps;
+    if (damage_of([&] { steps = decode_repair_steps(read_all(backend_, mark), backend_.url() + ": " + mark); }))
+      return {};
+    return steps;
+  }
+
+  void plan(const std::string& reason, std::string action, RepairStep step) {
+    actions_.push_back({blob_.name(), step.object, reason, std::move(action)});
+    steps_.push_back(std::move(step));
   }
 
   void plan_removal(const std::string& object, const std::string& reason, std::string action,
-                    Order order = Order::others) {
-    plan(
-        object, reason, std::move(action),
-        [this, object] {
-          keep_evidence(object);
-          backend_.remove(object);
-        },
-        order);
+                    Kind kind = Kind::remove) {
+    plan(reason, std::move(action), {.kind = kind, .object = object, .seen = sum_of(backend_, object)});
   }
 
   void look_at_tags() {
@@ -156,11 +164,11 @@ class BlobRepair {
       auto damage = damage_of([&] { blob_.read_compacted(number_of(object)); });
       if (number_of(object) > newest_) damage = "there is no version " + std::to_string(number_of(object));
       if (!damage) continue;
-      plan(object, *damage, "the compacted map is removed; the version is read where it was written", [this, object] {
-        backend_.remove(blob_.confirmed_key(number_of(object)));
-        keep_evidence(object);
-        backend_.remove(object);
-      });
+      plan(*damage, "the compacted map is removed; the version is read where it was written",
+           {.kind = Kind::remove_compacted,
+            .object = object,
+            .number = number_of(object),
+            .seen = sum_of(backend_, object)});
     }
     for (const std::string& mark : backend_.list(blob_.key("confirmed"))) {
       if (const std::uint64_t version = number_of(mark);
@@ -185,10 +193,10 @@ class BlobRepair {
       return std::nullopt;
     }
     const std::uint64_t version = *next;
-    plan(object, base_damage_,
+    plan(base_damage_,
          "versions " + std::to_string(keep_from_) + " to " + std::to_string(version - 1) +
              " cannot be read any more and count as collected",
-         [this, version] { put_mark(blob_, "keep-", version); });
+         {.kind = Kind::begin_log_at, .object = object, .number = version});
     keep_from_then_ = version;
     return blob_.read_index(version);
   }
@@ -201,7 +209,8 @@ class BlobRepair {
     }
     std::set<std::string> dropped;
     DeltaCheck deltas(blob_, newest_, [&](std::uint64_t version, const std::string& why) {
-      plan_removal(blob_.delta_key(version), why, "the delta is removed; the records say what is left", Order::deltas);
+      plan_removal(blob_.delta_key(version), why, "the delta is removed; the records say what is left",
+                   Kind::remove_delta);
     });
     deltas.base(map);
     for (std::uint64_t version = map.version() + 1; version <= newest_; ++version) {
@@ -210,7 +219,7 @@ class BlobRepair {
       if (const auto damage = damage_of([&] { record = blob_.record(version); })) {
         lost = true;
         keep_by_delta(map, deltas, version, *damage);
-        record = lost_record();
+        record = lost_record(blob_);
         deltas.next(version, &record);
         plan_loss(version, object, *damage);
         map.apply(record);
@@ -218,7 +227,7 @@ class BlobRepair {
         const bool counts = map.apply(record);
         const bool drops = counts && drop_if_damaged(version, object, record, dropped);
         lost = lost || drops;
-        const Record instead = lost_record();
+        const Record instead = lost_record(blob_);
         deltas.next(version, drops ? &instead : &record);
       }
       const bool is_base = bases_.contains(version);
@@ -286,29 +295,23 @@ class BlobRepair {
     VersionMap index = map;
     if (damage_of([&] { index.apply_delta(deltas.content(kept), deltas.name(kept)); })) return;
     if (damage_of([&] { verify(index); })) return;
-    plan(
-        blob_.index_key(kept), reason,
-        "what version " + std::to_string(version) + " wrote is still in the versions from " + std::to_string(kept) +
-            " on, by an index that is made from a delta",
-        [this, kept, sealed = index.encode()] {
-          const ConstBytes piece(sealed);
-          backend_.put_if_absent(blob_.index_key(kept), std::span(&piece, 1));
-        },
-        Order::indexes);
+    plan(reason,
+         "what version " + std::to_string(version) + " wrote is still in the versions from " + std::to_string(kept) +
+             " on, by an index that is made from a delta",
+         {.kind = Kind::put_index, .object = blob_.index_key(kept), .content = index.encode()});
     indexes_.insert(kept);
     made_.emplace(kept, std::move(index));
   }
 
   void plan_base(std::uint64_t version) {
-    plan(
-        blob_.index_key(version), "it has a write that is lost",
-        "versions from " + std::to_string(version) + " on are built on it, and stay as they were",
-        [this, version] { put_mark(blob_, "base-", version); }, Order::indexes);
+    plan("it has a write that is lost",
+         "versions from " + std::to_string(version) + " on are built on it, and stay as they were",
+         {.kind = Kind::mark_base, .object = blob_.index_key(version), .number = version});
   }
   void plan_end_of_base(std::uint64_t version) {
-    plan(mark_key(blob_, "base-", version), "index " + std::to_string(version) + " goes, or is gone",
+    plan("index " + std::to_string(version) + " goes, or is gone",
          "later versions are built on the records or on a later index",
-         [this, version] { backend_.remove(mark_key(blob_, "base-", version)); });
+         {.kind = Kind::unmark_base, .object = mark_key(blob_, "base-", version)});
   }
 
   std::uint64_t map_base() const { return std::max(keep_from_, keep_from_then_); }
@@ -343,28 +346,11 @@ class BlobRepair {
     }
   }
 
-  Record lost_record() const {
-    Record record;
-    record.kind = RecordKind::fence;
-    record.blob_id = blob_.empty_map().blob_id();
-    record.time_ns = now_ns();
-    record.writer = "penstock-repair";
-    record.identity = 1;
-    return record;
-  }
-
   void plan_loss(std::uint64_t version, const std::string& object, const std::string& reason) {
-    plan(object, reason,
+    plan(reason,
          "what version " + std::to_string(version) + " wrote is lost: it reads as version " +
              std::to_string(version - 1),
-         [this, version, object] {
-           keep_evidence(object);
-           // A collector may have freed the number meanwhile.
-           if (version <= blob_.marks().keep_from) return;
-           const std::vector<std::byte> sealed = encode(lost_record());
-           const ConstBytes piece(sealed);
-           backend_.replace(object, std::span(&piece, 1));
-         });
+         {.kind = Kind::lose_record, .object = object, .number = version, .seen = sum_of(backend_, object)});
   }
 
   BlobState& blob_;
@@ -380,7 +366,7 @@ class BlobRepair {
   std::uint64_t repairs_ = 0;                 ///< see gc/repair-<number>
   std::string base_damage_;
   std::vector<RepairAction> actions_;
-  std::vector<Change> changes_;
+  std::vector<RepairStep> steps_;
   std::vector<std::string> remaining_;
 };
 
@@ -395,11 +381,11 @@ void repair_blob(const std::shared_ptr<Backend>& backend, std::string_view name,
     try {
       BlobRepair repair(*blob, options, sound);
       if (!repair.plan()) continue;
+      const bool applies = options.apply && !repair.actions().empty();
+      if (applies && !repair.apply()) continue;
       report.actions.insert(report.actions.end(), repair.actions().begin(), repair.actions().end());
       // Maps that others made from what they knew, and put after the plan, are found by the next one.
-      const bool is_last = !options.apply || repair.actions().empty() || ++pass == kMostPasses;
-      if (options.apply && !repair.actions().empty()) repair.apply();
-      if (!is_last) continue;
+      if (applies && ++pass < kMostPasses) continue;
       report.remaining.insert(report.remaining.end(), repair.remaining().begin(), repair.remaining().end());
       return;
     } catch (const Error& error) {

@@ -1,13 +1,19 @@
 /* A Spin model of repair ("Damage" in docs/design/store-repair.md), with indexes and deltas.
  *
  * A blob has versions 1 to 3. The record of version 2 cannot be read, or is missing after a loss of power. An index and
- * a delta of version 3 that were made before may still have what it wrote. Repairs, a writer and a collector take their
- * steps in every possible order. The writer may have known version 2 before; after its record it
+ * a delta of version 3 that were made before may still have what it wrote. One or two repairs, a writer and a collector
+ * take their steps in every possible order. The writer may have known version 2 before; after its record it
  * puts an index or a delta of version 4. A dead process takes no further step.
  * tests/python/test_publication_model.py runs the model, and runs it again with each planted mistake (-D and its name).
  */
 #ifndef REPAIRS
 #define REPAIRS 1
+#endif
+#ifndef WRITERS
+#define WRITERS 1
+#endif
+#ifndef COLLECTORS
+#define COLLECTORS 1
 #endif
 #define PASSES (3 * REPAIRS) /* of a repair that change something */
 #define NUMBERS 5
@@ -29,6 +35,7 @@ byte delta[NUMBERS];  /* delta/<v>, which begins before version 2 */
 bool base[NUMBERS];   /* gc/base-<v> */
 byte keep;            /* the newest keep mark */
 byte repairs;         /* the newest gc/repair-<n>: odd while a repair changes something */
+byte plan_damaged, plan_stale, plan_gone, plan_made, plan_decides; /* the plan in the newest odd one */
 bool stored;          /* the data of version 2 */
 byte acknowledged;    /* the version that the writer was told */
 byte busy;            /* the writer has put a map, and has not looked yet */
@@ -218,13 +225,30 @@ proctype Repair() {
         /* It comes to an end. */
         pass++;
         assert(pass <= PASSES);
-        /* Its steps, in this order. */
+        /* The mark has the plan. Another repair's plan is carried out as it is. */
         atomic {
           if
-          :: repairs == number -> repairs = number / 2 * 2 + 1
+          :: repairs == number && number % 2 == 0 ->
+             repairs = number + 1;
+             plan_damaged = damaged;
+             plan_stale = stale;
+             plan_gone = gone;
+             plan_made = made;
+             plan_decides = decides
+#ifndef OWN_PLAN
+          :: repairs == number && number % 2 == 1 ->
+             damaged = plan_damaged;
+             stale = plan_stale;
+             gone = plan_gone;
+             made = plan_made;
+             decides = plan_decides
+          :: repairs != number -> goto next
+#else
           :: else
+#endif
           fi
         };
+        /* Its steps, in this order. */
         atomic {
           if
           :: made > 0 && index[made] == NONE -> index[made] = WITH
@@ -273,9 +297,11 @@ proctype Repair() {
 #ifdef NO_SECOND_LOOK
         break
 #endif
+next:
+        atomic { damaged = 0; stale = 0; gone = 0; made = 0; decides = 0; lost = false }
      fi
   od;
-  repaired = true
+  atomic { pass = 0; then = 0; number = 0; repaired = true }
 }
 
 proctype Collector() {
@@ -378,9 +404,13 @@ init {
     :: delta[3] = WITH
     :: skip
     fi;
+#if WRITERS
     run Writer();
+#endif
     for (i : 1 .. REPAIRS) { run Repair() }
+#if COLLECTORS
     run Collector();
+#endif
     run Monitor();
     i = 0
   }

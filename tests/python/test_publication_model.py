@@ -29,6 +29,8 @@ NUMBER_FREED = ["-DCREATORS=0", "-DREMOVERS=1", "-DCOLLECTORS=1", "-DSLEEPERS=1"
 TWO_NAME_COLLECTORS = ["-DCREATORS=0", "-DREMOVERS=0", "-DCOLLECTORS=2", "-DSLEEPERS=1", "-DSTART=1"]
 ONE_OF_EACH = ["-DTAGGERS=1", "-DCLONERS=1", "-DWRITERS=1", "-DCOLLECTORS=1"]
 TWO_COLLECTORS = ["-DTAGGERS=0", "-DCLONERS=1", "-DWRITERS=0", "-DCOLLECTORS=2"]
+TWO_REPAIRS_AND_WRITER = ["-DREPAIRS=2", "-DCOLLECTORS=0"]
+TWO_REPAIRS_AND_COLLECTOR = ["-DREPAIRS=2", "-DWRITERS=0"]
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("spin") is None, reason="no spin; install Debian's package spin"),
@@ -91,6 +93,8 @@ def verified(request: pytest.FixtureRequest, verifications: dict[str, Future[Ver
         ("names", TWO_REMOVERS, 70_000),
         ("names", NUMBER_FREED, 800_000),
         ("repair", [], 100_000),
+        ("repair", TWO_REPAIRS_AND_WRITER, 1_000_000),
+        ("repair", TWO_REPAIRS_AND_COLLECTOR, 100_000),
         ("export", [], 10_000),
         ("snapshots", ONE_OF_EACH, 500_000),
         ("snapshots", TWO_COLLECTORS, 10_000),
@@ -109,6 +113,8 @@ def verified(request: pytest.FixtureRequest, verifications: dict[str, Future[Ver
         "removers",
         "freed",
         "repair",
+        "repairs-writer",
+        "repairs-collector",
         "export",
         "snapshots",
         "collectors",
@@ -158,6 +164,7 @@ def test_no_order_of_steps_breaks_a_promise(
         ("repair", "NO_LOOK_AFTER_MAP", [], "without"),
         ("repair", "NO_LAST_MARK", [], "without"),
         ("repair", "NO_SECOND_LOOK", [], "without"),
+        ("repair", "OWN_PLAN", TWO_REPAIRS_AND_WRITER, "without"),
         ("export", "ONE_TEMPORARY_NAME", [], "content"),
         ("export", "IGNORE_FAILED_READS", [], "content"),
         ("export", "RENAME_BEFORE_SYNC", [], "content"),

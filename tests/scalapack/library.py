@@ -101,6 +101,23 @@ class Library:
             context,
         )
 
+    def trmr2d(self, letter, uplo, diag, shape, a, at_a, desc_a, b, at_b, desc_b, context) -> None:
+        self._call(
+            f"p{letter}trmr2d_",
+            ctypes.c_char(uplo.encode()),
+            ctypes.c_char(diag.encode()),
+            *shape,
+            a,
+            at_a[0] + 1,
+            at_a[1] + 1,
+            desc_a,
+            b,
+            at_b[0] + 1,
+            at_b[1] + 1,
+            desc_b,
+            context,
+        )
+
     def tran(self, name, shape, alpha, a, at_a, desc_a, beta, c, at_c, desc_c) -> None:
         factors = [np.array(factor, LETTERS[TRAN[name]]) for factor in (alpha, beta)]
         self._call(

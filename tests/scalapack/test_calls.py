@@ -84,6 +84,59 @@ def test_gemr2d_equals_numpy_and_scalapack(
             theirs.exit(grid)
 
 
+@pytest.mark.parametrize("letter", LETTERS)
+@pytest.mark.parametrize("uplo", ["U", "l"])
+@pytest.mark.parametrize("diag", ["n", "U"])
+def test_trmr2d_equals_numpy_and_scalapack(
+    ours: Library, theirs: Library, line: Grid, rng: np.random.Generator, letter: str, uplo: str, diag: str
+) -> None:
+    grids = [random_grid(rng, theirs), random_grid(rng, theirs)]
+    for _ in range(8):
+        shape = tuple(int(n) for n in rng.integers(1, 40, 2))
+        a, b = (random_matrix(rng, grid, shape) for grid in grids)
+        at_a, at_b = begin_in(rng, a, shape), begin_in(rng, b, shape)
+        source, before = numbers(rng, a.shape, letter), numbers(rng, b.shape, letter)
+        # The diagonal ends in the last row and the last column.
+        offset = shape[1] - shape[0]
+        without = diag == "U"
+        if uplo == "U":
+            moves = ~np.tri(*shape, k=(offset if offset < 0 else 0) - (0 if without else 1), dtype=bool)
+        else:
+            moves = np.tri(*shape, k=(offset if offset > 0 else 0) - (1 if without else 0), dtype=bool)
+        after = before.copy()
+        part(after, at_b, shape)[moves] = part(source, at_a, shape)[moves]
+        for library, name in ((ours, "Penstock"), (theirs, "ScaLAPACK")):
+            given, result = a.local(source), b.local(before)
+            call = (shape, given, at_a, a.descriptor(), result, at_b, b.descriptor(), line.context)
+            library.trmr2d(letter, uplo, diag, *call)
+            equal_everywhere(result, b.local(after), f"{name}: {uplo} {diag} {shape} of {a} at {at_a} to {b} at {at_b}")
+            equal_everywhere(given, a.local(source), "the source")
+    for grid in grids:
+        theirs.exit(grid)
+
+
+def test_a_trapezoid_moves_within_its_own_matrix(ours: Library, line: Grid, rng: np.random.Generator) -> None:
+    matrix = Matrix(line, (30, 30), (3, 4), padding=1)
+    whole = numbers(rng, matrix.shape, "d")
+    memory = matrix.local(whole)
+    at = (matrix.descriptor(), memory, (4, 5), matrix.descriptor(), line.context)
+    ours.trmr2d("d", "L", "N", (12, 12), memory, (3, 3), *at)
+    after = whole.copy()
+    moves = np.tri(12, 12, dtype=bool)
+    part(after, (4, 5), (12, 12))[moves] = part(whole, (3, 3), (12, 12))[moves]
+    equal_everywhere(memory, matrix.local(after), "overlapping")
+
+
+def test_letters_that_trmr2d_does_not_know(ours: Library, line: Grid, capfd: pytest.CaptureFixture) -> None:
+    matrix = Matrix(line, (9, 9), (2, 2))
+    for uplo, diag, words in (("X", "N", "UPLO is 'X'; expected 'U' or 'L'"), ("U", "?", "DIAG is '?'; expected 'U'")):
+        result = matrix.local(np.zeros(matrix.shape))
+        at = ((0, 0), matrix.descriptor(), result, (0, 0), matrix.descriptor(), line.context)
+        ours.trmr2d("d", uplo, diag, (9, 9), matrix.local(np.ones(matrix.shape)), *at)
+        equal_everywhere(result, matrix.local(np.zeros(matrix.shape)), "something was moved")
+        assert words in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("name", TRAN)
 def test_tran_equals_numpy_and_scalapack(ours: Library, theirs: Library, rng: np.random.Generator, name: str) -> None:
     letter = TRAN[name]

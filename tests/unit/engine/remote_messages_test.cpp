@@ -9,9 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "engine/message_counts.hpp"
-#include "engine/settlement.hpp"
-#include "engine/tag_split.hpp"
+#include "engine/remote/message_counts.hpp"
+#include "engine/remote/settlement.hpp"
+#include "engine/remote/tag_split.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 

@@ -1,5 +1,5 @@
 // The window of long messages, over a simulated link: it is kept busy, and no more is posted than that needs.
-#include "engine/send_window.hpp"
+#include "engine/remote/send_window.hpp"
 
 #include <gtest/gtest.h>
 

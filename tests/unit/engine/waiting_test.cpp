@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "engine/transfer_time.hpp"
+#include "engine/remote/transfer_time.hpp"
 
 namespace penstock::engine {
 namespace {

@@ -12,7 +12,9 @@
 #include "penstock/store.hpp"
 #include "store/blob_state.hpp"
 #include "store/map_parts.hpp"
+#include "store/repair.hpp"
 #include "unit/store/frequent_deltas.hpp"
+#include "unit/store/interrupted.hpp"
 #include "unit/store/outcomes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
@@ -234,6 +236,30 @@ TEST_P(BlobWithDeltas, ALostWriteIsInNoDelta) {
   for (const std::string& delta : deltas()) {
     EXPECT_FALSE(base_of(delta) < lost && lost <= number_of(delta)) << delta;
   }
+  expect_sound();
+}
+
+/// It has planned an index that is made from a delta. Others have put it, and taken it away.
+TEST_P(BlobWithDeltas, ASlowRepairBringsNothingBack) {
+  write_versions(50);
+  flip(state()->record_key(19), 30);
+  std::vector<Content> truth = truth_;
+  const auto slow = std::make_shared<Interrupted>(backend_);
+  slow->after_put = [&] {
+    const auto indexes = [&] { return backend_->list(state()->key("index")); };
+    const std::vector<std::string> before = indexes();
+    store_.repair({.apply = true});
+    std::vector<std::string> made = indexes();
+    std::erase_if(made, [&](const std::string& index) { return std::ranges::count(before, index) > 0; });
+    ASSERT_EQ(made.size(), 1u);
+    flip(made.front(), 30);
+    store_.repair({.apply = true});
+    for (std::uint64_t version = 1; version <= 50; ++version) truth[version] = whole_of(*state()->map_at(version));
+  };
+  RepairReport report;
+  repair_blob(slow, "field", {.apply = true}, report);
+  EXPECT_EQ(truth[19], truth[18]);
+  expect_as(truth);
   expect_sound();
 }
 

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <random>
+#include <stdexcept>
 
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
 #include "store/backend.hpp"
 #include "store/blob_state.hpp"
+#include "store/repair.hpp"
+#include "unit/store/interrupted.hpp"
 #include "unit/store/outcomes.hpp"
 #include "unit/store/schemes.hpp"
 #include "unit/store/temporary_directory.hpp"
@@ -220,6 +223,75 @@ TEST_P(Repair, AProcessThatKnewALostWriteDoesNotBringItBack) {
   knowing.compact(5);
   EXPECT_EQ(whole(open().snapshot(6)), expected);
   EXPECT_EQ(whole(open().snapshot(5)), truth_without(5, 3));
+  expect_sound();
+}
+
+/// Its plan is out of date: the index that it would build later versions on is gone.
+TEST_P(Repair, PlansAnewIfAnotherRepairWasFaster) {
+  write_versions(6);
+  store::BlobState::open(backend_, "field")->put_index(4);
+  flip(record(3));
+  const auto slow = std::make_shared<store::Interrupted>(backend_);
+  slow->before_put = [&] {
+    flip(store::numbered_key(folder_ + "/index", 4));
+    EXPECT_EQ(repair().actions.size(), 2u);
+  };
+  RepairReport report;
+  store::repair_blob(slow, "field", {.apply = true}, report);
+  EXPECT_TRUE(report.actions.empty()) << report.actions.front().object;
+  for (const std::string& mark : backend_->list(folder_ + "/gc")) EXPECT_EQ(mark.find("base-"), std::string::npos);
+  EXPECT_EQ(whole(open().snapshot(6)), truth_without(6, 3));
+  expect_sound();
+}
+
+TEST_P(Repair, TwoAtOnceTakeTheSameSteps) {
+  write_versions(6);
+  store::BlobState::open(backend_, "field")->put_index(4);
+  flip(record(3));
+  const auto slow = std::make_shared<store::Interrupted>(backend_);
+  const std::string index = store::numbered_key(folder_ + "/index", 4);
+  slow->after_put = [&] {
+    EXPECT_EQ(repair().actions.front().action, "it is ended");
+    EXPECT_EQ(whole(open().snapshot(6)), truth_[6]);
+    flip(index);
+    EXPECT_FALSE(repair().actions.empty());
+    slow->before_put = [&] {
+      for (const std::string& mark : backend_->list(folder_ + "/gc")) EXPECT_EQ(mark.find("base-"), std::string::npos);
+      expect_sound();  // it has taken none of its steps again
+    };
+  };
+  RepairReport report;
+  store::repair_blob(slow, "field", {.apply = true}, report);
+  expect_sound();
+  EXPECT_EQ(whole(open().snapshot(6)), truth_without(6, 3));
+}
+
+/// A process died after it had put its plan. Meanwhile there is an index that a new plan would keep, but the other
+/// process may have taken its last step before that.
+TEST_P(Repair, EndsOneThatWasCutShort) {
+  write_versions(6);
+  const auto knowing = store::BlobState::open(backend_, "field");
+  EXPECT_EQ(knowing->map_at(4)->version(), 4u);
+  flip(record(3));
+  const auto dying = std::make_shared<store::Interrupted>(backend_);
+  dying->after_put = [] { throw std::runtime_error("dead"); };
+  RepairReport report;
+  EXPECT_THROW(store::repair_blob(dying, "field", {.apply = true}, report), std::runtime_error);
+  const std::vector<std::byte> sealed = knowing->map_at(4)->encode();
+  const ConstBytes piece(sealed);
+  backend_->put_if_absent(knowing->index_key(4), std::span(&piece, 1));
+  EXPECT_EQ(Store(url_).repair({}).actions.size(), 3u) << "a dry run shows what is left, and that one is under way";
+  EXPECT_EQ(repair().actions.front().action, "it is ended");
+  EXPECT_EQ(whole(open().snapshot(6)), truth_without(6, 3));
+  expect_sound();
+}
+
+TEST_P(Repair, EndsOneOfAnOlderPenstock) {
+  write_versions(3);
+  flip(record(2));
+  backend_->put_if_absent(folder_ + "/gc/repair-00000000000000000001", {});
+  EXPECT_EQ(repair().actions.size(), 2u);
+  EXPECT_EQ(whole(open().snapshot(3)), truth_without(3, 2));
   expect_sound();
 }
 

@@ -1,87 +1,83 @@
-// Messages between nodes that no step takes: how they are found before their tags are used again, and received.
+#include "engine/remote/epochs.hpp"
+
 #include <algorithm>
 #include <set>
-#include <string>
-
-#include "engine/remote_messages.hpp"
 
 namespace penstock::engine {
 
-void RemoteMessages::close_epochs() {
-  const std::uint64_t closed = tags_.epoch(core_.operations.base());
-  if (closed == closed_epochs_ || !core_.may_call_transport()) return;
-  closed_epochs_ = closed;
-  are_fewer_blocked_ = !blocked_.empty();
+void Epochs::close() {
+  const std::uint64_t closed = plans_.tags.epoch(core_.operations.base());
+  if (closed == closed_ || !core_.may_call_transport()) return;
+  closed_ = closed;
+  has_news_ = true;
   for (const auto& [peer, with] : pairs_) {
     const MessageCounts& counts = with.counts;
     const std::uint64_t first = counts.told_before();
     for (std::uint64_t epoch = first; epoch < std::min(closed, first + 2); ++epoch)
-      if (counts.has_news(epoch)) tell_counts(peer, epoch);
-    if (const std::uint64_t asked = counts.asked_before(); asked > 0 && asked <= closed) tell_counts(peer, asked - 1);
+      if (counts.has_news(epoch)) tell(peer, epoch);
+    if (const std::uint64_t asked = counts.asked_before(); asked > 0 && asked <= closed) tell(peer, asked - 1);
   }
-  flush();
+  packets_.flush();
   while (!excess_.empty() && core_.operations.past(excess_.begin()->first).sequence != excess_.begin()->first)
     excess_.erase(excess_.begin());
 }
 
-void RemoteMessages::tell_counts(int peer, std::uint64_t epoch) {
-  const MessageCounts::Told told = pair(peer).counts.tell(epoch);
-  set_limits(pair(peer));
-  are_fewer_blocked_ = !blocked_.empty();
-  Header header;
-  header.sequence = first_of(told.epoch);
-  header.count = {.messages = told.sent};
-  header.source = static_cast<std::uint32_t>(core_.rank);
-  header.kind = MessageKind::counts;
-  send(peer, header, {}, nullptr);
+void Epochs::want_to_post(int peer, std::uint64_t sequence) {
+  const std::uint64_t last_use = plans_.tags.epoch(sequence) - 2;
+  if (last_use < closed_ && last_use >= pair(peer).counts.told_before()) tell(peer, last_use);
 }
 
-void RemoteMessages::hear_counts(const Header& header) {
+void Epochs::tell(int peer, std::uint64_t epoch) {
+  const MessageCounts::Told told = pair(peer).counts.tell(epoch);
+  set_limit(pair(peer));
+  has_news_ = true;
+  Header header = core_.header(first_of(told.epoch), MessageKind::counts);
+  header.count = {.messages = told.sent};
+  packets_.send(peer, header);
+}
+
+void Epochs::hear(const Header& header) {
   const int peer = static_cast<int>(header.source);
   if (!pair(peer).counts.has_heard()) hearing_.push_back(peer);
   MessageCounts& counts = pair(peer).counts;
-  const std::uint64_t epoch = tags_.epoch(header.sequence);
+  const std::uint64_t epoch = plans_.tags.epoch(header.sequence);
   counts.hear({epoch, header.count.messages});
   if (epoch < counts.told_before()) return;
-  if (epoch < closed_epochs_)
-    tell_counts(peer, epoch);
+  if (epoch < closed_)
+    tell(peer, epoch);
   else
     counts.ask(epoch);
 }
 
-bool RemoteMessages::clear_heard() {
+bool Epochs::clear(std::optional<std::uint64_t> unsettled) {
   bool moved = false;
   const std::vector<int> peers = hearing_;
-  for (const int peer : peers) moved |= clear(peer);
+  for (const int peer : peers) moved |= clear(peer, unsettled);
   std::erase_if(hearing_, [&](int peer) { return !pair(peer).counts.has_heard(); });
   return moved;
 }
 
-bool RemoteMessages::clear(int peer) {
+bool Epochs::clear(int peer, std::optional<std::uint64_t> unsettled) {
   Pair& with = pair(peer);
   bool moved = false;
-  while (with.counts.has_heard() && with.counts.heard().epoch < closed_epochs_) {
+  while (with.counts.has_heard() && with.counts.heard().epoch < closed_) {
     const MessageCounts::Told told = with.counts.heard();
     const std::uint64_t received = with.counts.received_of_heard();
     if (received == told.sent) {
       with.counts.clear_heard();
       with.recount = Pair::Recount::none;
-      set_limits(with);
-      are_fewer_blocked_ = !blocked_.empty();
+      set_limit(with);
+      has_news_ = true;
       moved = true;
       continue;
     }
     if (with.recount == Pair::Recount::none) {
       with.recount = Pair::Recount::asked;
-      Header header;
-      header.sequence = first_of(told.epoch);
-      header.source = static_cast<std::uint32_t>(core_.rank);
-      header.kind = MessageKind::recount;
-      send(peer, header, {}, nullptr);
+      packets_.send(peer, core_.header(first_of(told.epoch), MessageKind::recount));
       moved = true;
     }
     // What has failed is being settled.
-    const bool is_settling = !settlements_.empty() && tags_.epoch(settlements_.begin()->first) <= told.epoch;
+    const bool is_settling = unsettled && plans_.tags.epoch(*unsettled) <= told.epoch;
     if (with.recount == Pair::Recount::answered && with.excess == 0 && !is_settling)
       give_up_communicator(peer, "rank " + std::to_string(peer) + " has sent " + std::to_string(told.sent) +
                                      " messages up to operation " + std::to_string(first_of(told.epoch + 1) - 1) +
@@ -93,46 +89,51 @@ bool RemoteMessages::clear(int peer) {
 }
 
 // It was sent more than it received in this epoch, or in epochs before that it was not told of.
-void RemoteMessages::recount(int peer, std::uint64_t epoch) {
+void Epochs::on_recount(int peer, std::uint64_t epoch) {
   std::vector<SentMessage> sent;
   const std::uint64_t begin = first_of(epoch);
-  for (std::uint64_t sequence = begin; sequence < begin + tags_.operations_per_epoch(); ++sequence) {
+  for (std::uint64_t sequence = begin; sequence < begin + plans_.tags.operations_per_epoch(); ++sequence) {
     const OperationTable::Past& past = core_.operations.past(sequence);
-    if (past.sequence != sequence) return send_list(peer, begin, ListKind::recounted, {});
+    if (past.sequence != sequence) return packets_.send_list(peer, begin, ListKind::recounted, {});
     if (past.failed || past.failed_elsewhere) continue;
-    for (const SentMessage& each : planned(sequence, peer, StepKind::send)) sent.push_back(each);
+    for (const SentMessage& each : plans_.planned(sequence, peer, StepKind::send)) sent.push_back(each);
   }
-  send_list(peer, begin, ListKind::recounted, sent);
+  packets_.send_list(peer, begin, ListKind::recounted, sent);
 }
 
-void RemoteMessages::on_recounted(int peer, std::uint64_t epoch, const std::vector<SentMessage>& sent) {
+void Epochs::on_recounted(int peer, std::uint64_t epoch, const std::vector<SentMessage>& sent) {
   Pair& with = pair(peer);
   if (with.recount != Pair::Recount::asked || !with.counts.has_heard() || with.counts.heard().epoch != epoch) return;
   with.recount = Pair::Recount::answered;
   std::map<std::uint64_t, std::multiset<std::int32_t>> received;
   for (const SentMessage& each : sent) {
-    const std::uint64_t sequence = tags_.sequence(epoch, each.tag);
+    const std::uint64_t sequence = plans_.tags.sequence(epoch, each.tag);
     const OperationTable::Past& past = core_.operations.past(sequence);
     if (past.sequence != sequence || past.failed || past.failed_elsewhere) continue;
     const auto [of_this, is_new] = received.try_emplace(sequence);
     if (is_new)
-      for (const SentMessage& taken : planned(sequence, peer, StepKind::recv)) of_this->second.insert(taken.tag);
+      for (const SentMessage& taken : plans_.planned(sequence, peer, StepKind::recv)) of_this->second.insert(taken.tag);
     if (const auto found = of_this->second.find(each.tag); found != of_this->second.end()) {
       of_this->second.erase(found);
       continue;
     }
     excess_[sequence].emplace(peer, each.tag);
     ++with.excess;
-    sink(Kind::excess, peer, sequence, each);
+    in_flight_.receive_nowhere(InFlight::Kind::excess, peer, sequence, each);
   }
 }
 
-void RemoteMessages::give_up_communicator(int peer, const std::string& what) {
+void Epochs::has_received_excess(int peer, std::uint64_t sequence) {
+  note_received(peer, sequence);
+  --pair(peer).excess;
+}
+
+void Epochs::give_up_communicator(int peer, const std::string& why) {
   if (unusable_) return;
   unusable_ =
       Error(ErrorCode::mismatch,
             "ranks " + std::to_string(core_.rank) + " and " + std::to_string(peer) +
-                " cannot use this communicator any more: " + what +
+                " cannot use this communicator any more: " + why +
                 "; an earlier collective call of these ranks did not fit: every rank must make the same calls in "
                 "the same order with matching counts, types and roots",
             core_.rank);

@@ -1,4 +1,4 @@
-#include "engine/node.hpp"
+#include "engine/node_setup.hpp"
 
 #include <unistd.h>
 
@@ -23,75 +23,19 @@ namespace {
 
 void write(std::array<char, 256>& text, const char* what) noexcept { std::strncpy(text.data(), what, text.size() - 1); }
 
-/// What keeps this rank from accessing the memory of that process; nullptr: nothing.
-struct Obstacle {
-  const char* what = nullptr;
-  int error = 0;
-};
-
-Obstacle obstacle_to_single_copy(pid_t process, std::uint64_t probe_address, std::uint64_t probe_value) noexcept {
-  std::uint64_t value = 0;
-  const int error = read_memory(process, probe_address, std::as_writable_bytes(std::span(&value, 1)));
-  if (error != 0) return {"process_vm_readv", error};
-  if (value != probe_value) return {"the ranks do not see each other's process numbers", 0};
-  // Changes nothing, so that the others may do it at the same time.
-  const int refused = write_memory(process, probe_address, std::as_bytes(std::span(&value, 1)));
-  return refused != 0 ? Obstacle{"process_vm_writev", refused} : Obstacle{};
-}
-
-/// The same, from memory for a process whose probe was reached before: the system calls take longer than to make the
-/// rest of a communicator. A later process with that number has another value.
-Obstacle known_obstacle(pid_t process, std::uint64_t probe_address, std::uint64_t probe_value) noexcept {
-  static std::mutex mutex;
-  static std::map<pid_t, std::uint64_t> reached;
-  const std::lock_guard lock(mutex);
-  if (const auto found = reached.find(process); found != reached.end() && found->second == probe_value) return {};
-  const Obstacle obstacle = obstacle_to_single_copy(process, probe_address, probe_value);
-  if (obstacle.what != nullptr) return obstacle;
-  try {
-    reached[process] = probe_value;
-  } catch (const std::bad_alloc&) {
-    // It is asked for again the next time.
-  }
-  return {};
-}
-
 }  // namespace
 
-/// What every rank tells the others first.
-struct NodeSetup::RankInfo {
-  std::int32_t process;
-  std::uint16_t communicator;   ///< Node::communicator; rank 0's counts
-  std::uint64_t probe_address;  ///< other ranks test single copy by reading probe_value there
-  std::uint64_t probe_value;
-  std::uint64_t eager_bytes;
-  SegmentSizes sizes;  ///< of its block; without cells: it has none, and its node does without shared memory
-  BlockAddress block;
-  std::int32_t max_tag;      ///< Transport::max_tag()
-  std::uint8_t single_copy;  ///< it tries it
-  std::uint8_t has_failed;   ///< then nothing else counts
-};
-
-/// What every rank found then.
-struct NodeSetup::SetupResult {
-  std::uint8_t mapped;
-  std::uint8_t single_copy;
-  std::uint8_t has_text;  ///< it has a text that says what failed
-  std::uint8_t is_ready;  ///< see exchange_results()
-  std::uint8_t has_failed;
-};
-
 std::size_t NodeSetup::memory_bytes(int ranks, const More& more) noexcept {
-  const std::size_t facts = sizeof(RankInfo) + more.facts_bytes;
-  const std::size_t results = sizeof(SetupResult) + more.results_bytes;
+  const std::size_t facts = RankRecords<RankInfo>::bytes_of_one(more.facts_bytes);
+  const std::size_t results = RankRecords<SetupResult>::bytes_of_one(more.results_bytes);
   return static_cast<std::size_t>(ranks) * (sizeof(std::int32_t) + facts + results) + std::max(facts, results);
 }
 
 NodeSetup::NodeSetup(Transport& transport, std::vector<std::byte> memory, const More& more) noexcept
     : transport_(transport), memory_(std::move(memory)) {
   const auto ranks = static_cast<std::size_t>(transport.size());
-  const std::size_t facts = sizeof(RankInfo) + more.facts_bytes;
-  const std::size_t results = sizeof(SetupResult) + more.results_bytes;
+  const std::size_t facts = RankRecords<RankInfo>::bytes_of_one(more.facts_bytes);
+  const std::size_t results = RankRecords<SetupResult>::bytes_of_one(more.results_bytes);
   Bytes rest = memory_;
   const auto take = [&](std::size_t bytes) {
     const Bytes taken = rest.first(bytes);
@@ -99,12 +43,11 @@ NodeSetup::NodeSetup(Transport& transport, std::vector<std::byte> memory, const 
     return taken;
   };
   neighbours_ = {reinterpret_cast<std::int32_t*>(take(ranks * sizeof(std::int32_t)).data()), ranks};
-  facts_ = {.bytes = take(ranks * facts), .own_bytes = sizeof(RankInfo)};
-  results_ = {.bytes = take(ranks * results), .own_bytes = sizeof(SetupResult)};
-  sent_ = rest;
+  const Bytes all_facts = take(ranks * facts);
+  const Bytes all_results = take(ranks * results);
+  infos_ = {all_facts, rest};
+  results_ = {all_results, rest};
 }
-
-NodeSetup::~NodeSetup() = default;
 
 void NodeSetup::find_neighbours() noexcept {
   const std::vector<std::int32_t>& nodes = transport_.node_of_rank();
@@ -118,30 +61,10 @@ void NodeSetup::find_neighbours() noexcept {
   neighbours_ = neighbours_.first(count);
 }
 
-template <typename T>
-void NodeSetup::exchange(const T& mine, ConstBytes more, Gathered& gathered) {
-  gathered.stride_bytes = sizeof mine + more.size();
-  std::memcpy(sent_.data(), &mine, sizeof mine);
-  if (!more.empty()) std::memcpy(sent_.data() + sizeof mine, more.data(), more.size());
-  transport_.allgather(sent_.first(gathered.stride_bytes),
-                       gathered.bytes.first(gathered.stride_bytes * static_cast<std::size_t>(transport_.size())));
-}
-
 template <typename Record>
-Record NodeSetup::record_of(const Gathered& gathered, std::int32_t rank) const {
-  Record record;
-  std::memcpy(&record, gathered.of(rank).data(), sizeof record);
-  return record;
-}
-
-NodeSetup::RankInfo NodeSetup::info_of(std::int32_t rank) const { return record_of<RankInfo>(facts_, rank); }
-
-NodeSetup::SetupResult NodeSetup::result_of(std::int32_t rank) const { return record_of<SetupResult>(results_, rank); }
-
-template <typename Record>
-void NodeSetup::throw_if_failed(const Gathered& gathered, const std::exception_ptr& failure) const {
+void NodeSetup::throw_if_failed(const RankRecords<Record>& records, const std::exception_ptr& failure) const {
   for (std::int32_t rank = 0; rank < transport_.size(); ++rank)
-    if (record_of<Record>(gathered, rank).has_failed != 0) throw_on_all(transport_, rank, failure);
+    if (records.of(rank).has_failed != 0) throw_on_all(transport_, rank, failure);
 }
 
 void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexcept {
@@ -184,18 +107,18 @@ void NodeSetup::exchange_facts(const EngineOptions& options, ConstBytes more, co
   } else {
     mine.has_failed = 1;
   }
-  exchange(mine, more, facts_);
-  throw_if_failed<RankInfo>(facts_, failure);
+  infos_.exchange(transport_, mine, more);
+  throw_if_failed(infos_, failure);
 }
 
 void NodeSetup::locate_segment() noexcept {
   if (segment_ == nullptr) return;
-  SegmentSizes sizes = info_of(neighbours_[0]).sizes;
-  for (const std::int32_t rank : neighbours_) sizes = sizes.common_with(info_of(rank).sizes);
+  SegmentSizes sizes = infos_.of(neighbours_[0]).sizes;
+  for (const std::int32_t rank : neighbours_) sizes = sizes.common_with(infos_.of(rank).sizes);
   try {
     if (sizes.cells_per_rank > 0) {
       segment_->locate(SegmentLayout::of(static_cast<std::uint32_t>(neighbours_.size()), sizes),
-                       [&](std::uint32_t i) { return info_of(neighbours_[i]).block; });
+                       [&](std::uint32_t i) { return infos_.of(neighbours_[i]).block; });
       is_mapped_ = true;
       return;
     }
@@ -210,10 +133,11 @@ void NodeSetup::try_single_copy() noexcept {
     std::snprintf(copy_problem_.data(), copy_problem_.size(), "%s%s%s", what, error != 0 ? ": " : "",
                   error != 0 ? std::strerror(error) : "");
   };
-  if (info_of(transport_.rank()).single_copy == 0) return give_up("switched off by PENSTOCK_SINGLE_COPY", 0);
+  if (infos_.of(transport_.rank()).single_copy == 0) return give_up("switched off by PENSTOCK_SINGLE_COPY", 0);
   for (const std::int32_t rank : neighbours_) {
-    const RankInfo peer = info_of(rank);
-    const Obstacle found = known_obstacle(static_cast<pid_t>(peer.process), peer.probe_address, peer.probe_value);
+    const RankInfo peer = infos_.of(rank);
+    const AccessObstacle found =
+        obstacle_to_access(static_cast<pid_t>(peer.process), peer.probe_address, peer.probe_value);
     if (found.what != nullptr) return give_up(found.what, found.error);
   }
   has_single_copy_ = true;
@@ -229,19 +153,17 @@ std::optional<Node> NodeSetup::promised(const EngineOptions& options) {
   keep_promises();
   const bool is_alone = neighbours_.size() == 1;
   const bool all_have_blocks =
-      std::ranges::all_of(neighbours_, [&](std::int32_t rank) { return info_of(rank).sizes.cells_per_rank > 0; });
+      std::ranges::all_of(neighbours_, [&](std::int32_t rank) { return infos_.of(rank).sizes.cells_per_rank > 0; });
   const bool breaks_one =
-      (all_have_blocks && !is_mapped_) || (info_of(transport_.rank()).single_copy != 0 && !has_single_copy_);
+      (all_have_blocks && !is_mapped_) || (infos_.of(transport_.rank()).single_copy != 0 && !has_single_copy_);
   if (problem_[0] != '\0' || (!is_alone && breaks_one)) return std::nullopt;
-  results_.stride_bytes = sizeof(SetupResult);
   for (std::int32_t rank = 0; rank < transport_.size(); ++rank) {
-    const RankInfo info = info_of(rank);
-    const SetupResult result{.mapped = static_cast<std::uint8_t>(info.sizes.cells_per_rank > 0 ? 1 : 0),
-                             .single_copy = info.single_copy,
-                             .has_text = 0,
-                             .is_ready = 0,
-                             .has_failed = 0};
-    std::memcpy(results_.bytes.data() + static_cast<std::size_t>(rank) * sizeof result, &result, sizeof result);
+    const RankInfo info = infos_.of(rank);
+    results_.set(rank, {.mapped = static_cast<std::uint8_t>(info.sizes.cells_per_rank > 0 ? 1 : 0),
+                        .single_copy = info.single_copy,
+                        .has_text = 0,
+                        .is_ready = 0,
+                        .has_failed = 0});
   }
   return finish(options);
 }
@@ -249,27 +171,27 @@ std::optional<Node> NodeSetup::promised(const EngineOptions& options) {
 bool NodeSetup::exchange_results(ConstBytes more, bool is_ready, const std::exception_ptr& failure) {
   keep_promises();
   const auto flag = [](bool is_set) { return static_cast<std::uint8_t>(is_set ? 1 : 0); };
-  exchange(SetupResult{.mapped = flag(is_mapped_),
-                       .single_copy = flag(has_single_copy_),
-                       .has_text = flag(neighbours_.size() > 1 && problem_[0] != '\0'),
-                       .is_ready = flag(is_ready),
-                       .has_failed = flag(failure != nullptr)},
-           more, results_);
-  throw_if_failed<SetupResult>(results_, failure);
+  const SetupResult mine{.mapped = flag(is_mapped_),
+                         .single_copy = flag(has_single_copy_),
+                         .has_text = flag(neighbours_.size() > 1 && problem_[0] != '\0'),
+                         .is_ready = flag(is_ready),
+                         .has_failed = flag(failure != nullptr)};
+  results_.exchange(transport_, mine, more);
+  throw_if_failed(results_, failure);
   // From here on ranks of a node have its segment together, or do without.
-  if (!std::ranges::all_of(neighbours_, [&](std::int32_t rank) { return result_of(rank).mapped != 0; }))
+  if (!std::ranges::all_of(neighbours_, [&](std::int32_t rank) { return results_.of(rank).mapped != 0; }))
     segment_.reset();
   if (segment_ != nullptr) segment_->join();
   bool are_all_ready = true;
   for (std::int32_t rank = 0; rank < transport_.size(); ++rank)
-    are_all_ready = are_all_ready && result_of(rank).is_ready != 0;
+    are_all_ready = are_all_ready && results_.of(rank).is_ready != 0;
   if (!are_all_ready) agree_on_problem();
   return are_all_ready;
 }
 
 void NodeSetup::agree_on_problem() {
   for (std::int32_t rank = 0; rank < transport_.size() && first_with_problem_ < 0; ++rank)
-    if (result_of(rank).has_text != 0) first_with_problem_ = rank;
+    if (results_.of(rank).has_text != 0) first_with_problem_ = rank;
   if (first_with_problem_ < 0) return;
   std::array<std::uint64_t, sizeof(Text) / sizeof(std::uint64_t)> words{};
   if (first_with_problem_ == transport_.rank()) std::memcpy(words.data(), problem_.data(), sizeof words);
@@ -287,25 +209,25 @@ void NodeSetup::add_levels(Node& node, const EngineOptions& options) const {
   };
   std::map<std::int32_t, Level> levels;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    const SegmentSizes sizes = info_of(static_cast<std::int32_t>(rank)).sizes;
+    const SegmentSizes sizes = infos_.of(static_cast<std::int32_t>(rank)).sizes;
     Level& level = levels[nodes[rank]];
     level.sizes = level.ranks++ == 0 ? sizes : level.sizes.common_with(sizes);
-    level.is_shared = level.is_shared && result_of(static_cast<std::int32_t>(rank)).mapped != 0;
+    level.is_shared = level.is_shared && results_.of(static_cast<std::int32_t>(rank)).mapped != 0;
   }
   node.team.rank = transport_.rank();
   node.team.node_of_rank.reserve(nodes.size());
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> numbers;
-  node.eager_bytes = info_of(0).eager_bytes;
-  node.max_tag = info_of(0).max_tag;
+  node.eager_bytes = infos_.of(0).eager_bytes;
+  node.max_tag = infos_.of(0).max_tag;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    const RankInfo info = info_of(static_cast<std::int32_t>(rank));
+    const RankInfo info = infos_.of(static_cast<std::int32_t>(rank));
     const bool is_shared = levels[nodes[rank]].is_shared;
     const auto key = std::pair(nodes[rank], is_shared ? -1 : static_cast<std::int32_t>(rank));
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
     node.eager_bytes = std::min(node.eager_bytes, info.eager_bytes);
     node.max_tag = std::min(node.max_tag, info.max_tag);
-    if (is_shared && result_of(static_cast<std::int32_t>(rank)).single_copy == 0) node.team.single_copy = false;
+    if (is_shared && results_.of(static_cast<std::int32_t>(rank)).single_copy == 0) node.team.single_copy = false;
   }
   for (const auto& [number, level] : levels) {
     if (!level.is_shared) continue;
@@ -321,7 +243,7 @@ void NodeSetup::add_levels(Node& node, const EngineOptions& options) const {
 
 Node NodeSetup::finish(const EngineOptions& options) {
   Node node;
-  node.communicator = info_of(0).communicator;
+  node.communicator = infos_.of(0).communicator;
   if (first_with_problem_ >= 0)
     node.facts.push_back("shared memory: given up on the node of rank " + std::to_string(first_with_problem_) + ": " +
                          first_problem_.data());
@@ -341,8 +263,8 @@ Node NodeSetup::finish(const EngineOptions& options) {
   for (std::size_t i = 0; i < neighbours_.size(); ++i) {
     const std::int32_t rank = neighbours_[i];
     node.local_rank[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(i);
-    node.process.push_back(static_cast<pid_t>(info_of(rank).process));
-    if (result_of(rank).single_copy != 0) continue;
+    node.process.push_back(static_cast<pid_t>(infos_.of(rank).process));
+    if (results_.of(rank).single_copy != 0) continue;
     node.single_copy = false;
     if (copy_problem_[0] == '\0') write(copy_problem_, ("rank " + std::to_string(rank) + " says why").c_str());
   }

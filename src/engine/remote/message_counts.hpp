@@ -23,7 +23,8 @@ class MessageCounts {
   void note_received(std::uint64_t epoch) { received_.add(epoch); }
 
   /// Messages of epochs below may be posted.
-  std::uint64_t may_post_before() const { return std::min(told_before_, cleared_before_) + 2; }
+  std::uint64_t may_post_before() const { return std::min(told_before_, cleared_before_) + kAhead; }
+  static constexpr std::uint64_t kAhead = 2;  ///< may_post_before() at first
 
   /// Epochs below have been told, or there was nothing to tell; of this one and the next there may be.
   std::uint64_t told_before() const { return told_before_; }

@@ -1,0 +1,60 @@
+// The caller's handle of an operation.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "engine/executor.hpp"
+
+namespace penstock::engine {
+
+class OperationRun final : public Run {
+ public:
+  OperationRun(std::shared_ptr<Executor> executor, Operation& operation)
+      : executor_(std::move(executor)), operation_(operation) {
+    ++operation.owners;
+  }
+
+  ~OperationRun() override {
+    if (Progress::in_forked_child()) return;
+    Progress::of_process().wait_for(*executor_, operation_.finished);
+    executor_->drop(operation_);
+  }
+
+  bool test() override {
+    if (Progress::in_forked_child()) throw_forked();
+    if (!done()) Progress::of_process().drive(*executor_);
+    if (!done()) return false;
+    deliver();
+    return true;
+  }
+
+  void wait() override {
+    if (Progress::in_forked_child()) throw_forked();
+    Progress::of_process().wait_for(*executor_, operation_.finished);
+    deliver();
+  }
+
+  bool done() const noexcept override { return operation_.finished.load(std::memory_order_acquire); }
+
+  [[noreturn]] static void throw_forked() {
+    throw Error(ErrorCode::unsupported,
+                "this communicator belongs to the parent process; a child of fork() cannot "
+                "use it: start the child's own program (spawn), or fork before MPI_Init");
+  }
+
+ private:
+  void deliver() {
+    if (!operation_.error || delivered_.exchange(true)) return;
+    // The caller may not call again, and its peers wait for the notice.
+    executor_->progress(Caller::application);
+    throw *operation_.error;
+  }
+
+  const std::shared_ptr<Executor> executor_;
+  Operation& operation_;
+  std::atomic<bool> delivered_{false};
+};
+
+}  // namespace penstock::engine
