@@ -26,15 +26,16 @@ def test_the_faster_one_serves(abi: str, ranks: int, tmp_path: Path) -> None:
     done = preloaded(abi, ranks, report, program(abi, "measured"), tool="unequal_speeds", PENSTOCK_PRELOAD_MEASURE="on")
     assert done.status == 0, done.err
     assert "measured: ok" in done.out
-    # One call each, and two rounds of 33 that agree.
-    assert done.native("bcast") == {"MPI was faster": CALLS - (1 + 2 * 33)}
+    # One call each, and two rounds of 33 that agree; more of them where another program delayed calls of one.
+    assert done.served("bcast") in [1 + rounds * 33 for rounds in (2, 3, 4, 5)], done.err
+    assert done.native("bcast") == {"MPI was faster": CALLS - done.served("bcast")}
     # MPI's is so slow that the first calls decide, and another one confirms it. Where another program delayed Penstock's
     # first call, a whole round is between them, and perhaps nothing confirms it any more.
-    assert done.native("allgather").keys() == {"measured in turns"}
-    assert done.native("allgather")["measured in turns"] in (1 + 1, 1 + 33, 1 + 33 + 1)
+    assert done.native("allgather").keys() == {"measured in turns"}, done.err
+    assert done.native("allgather")["measured in turns"] in (1 + 1, 1 + 33, 1 + 33 + 1), done.err
     gain_s = row(done, "allgather")["estimated_gain_s"]
     assert isinstance(gain_s, float)
-    assert gain_s > 0.5 * 0.005 * (CALLS - 2 * (1 + 33))
+    assert gain_s > 0.5 * 0.02 * (CALLS - 2 * (1 + 33))
 
 
 @pytest.mark.parametrize("abi", MPIS)

@@ -10,6 +10,6 @@ int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm com
 
 int MPI_Allgather(const void* from, int sent, MPI_Datatype sent_type, void* to, int count, MPI_Datatype type,
                   MPI_Comm comm) {
-  usleep(5000);
+  usleep(20000); /* longer than other programs keep a rank from running */
   return PMPI_Allgather(from, sent, sent_type, to, count, type, comm);
 }
