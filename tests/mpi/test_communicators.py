@@ -131,7 +131,7 @@ def test_made_often(comm: ps.Comm) -> None:
     )
     for i in range(times):
         if i == first:
-            (descriptors, kib), number = held(), number_of_next()
+            (descriptors, kib), number = held(), WORLD.allreduce(number_of_next(), MPI.MAX)
         with ps.Comm(WORLD) as made:
             assert total_of(made, 1) == comm.size
     descriptors_now, kib_now = held()
