@@ -79,36 +79,16 @@ using scalapack::Routine;
   extern "C" PENSTOCK_API void Cp##letter##trmr2d(const char* uplo, const char* diag, int m, int n, const void* a, \
                                                   int ia, int ja, const int* desca, void* b, int ib, int jb,       \
                                                   const int* descb, int context) {                                 \
-    scalapack::run(k##letter##Trmr2d, {.rows = m,                                                                  \
-                                       .columns = n,                                                               \
-                                       .input = a,                                                                 \
-                                       .source_descriptor = desca,                                                 \
-                                       .source_row = ia,                                                           \
-                                       .source_column = ja,                                                        \
-                                       .output = b,                                                                \
-                                       .target_descriptor = descb,                                                 \
-                                       .target_row = ib,                                                           \
-                                       .target_column = jb,                                                        \
-                                       .context = context,                                                         \
-                                       .context_parameter = scalapack::kContextOfTrmr2d,                           \
-                                       .trapezoid = scalapack::Trapezoid{*uplo, *diag}});                          \
+    Call call{m, n, a, desca, ia, ja, b, descb, ib, jb, context, scalapack::kContextOfTrmr2d};                     \
+    call.trapezoid = {*uplo, *diag};                                                                               \
+    scalapack::run(k##letter##Trmr2d, call);                                                                       \
   }                                                                                                                \
   extern "C" PENSTOCK_API void p##letter##trmr2d_(                                                                 \
       const char* uplo, const char* diag, const int* m, const int* n, const void* a, const int* ia, const int* ja, \
       const int* desca, void* b, const int* ib, const int* jb, const int* descb, const int* context) {             \
-    scalapack::run(k##letter##Trmr2d, {.rows = *m,                                                                 \
-                                       .columns = *n,                                                              \
-                                       .input = a,                                                                 \
-                                       .source_descriptor = desca,                                                 \
-                                       .source_row = *ia,                                                          \
-                                       .source_column = *ja,                                                       \
-                                       .output = b,                                                                \
-                                       .target_descriptor = descb,                                                 \
-                                       .target_row = *ib,                                                          \
-                                       .target_column = *jb,                                                       \
-                                       .context = *context,                                                        \
-                                       .context_parameter = scalapack::kContextOfTrmr2d,                           \
-                                       .trapezoid = scalapack::Trapezoid{*uplo, *diag}});                          \
+    Call call{*m, *n, a, desca, *ia, *ja, b, descb, *ib, *jb, *context, scalapack::kContextOfTrmr2d};              \
+    call.trapezoid = {*uplo, *diag};                                                                               \
+    scalapack::run(k##letter##Trmr2d, call);                                                                       \
   }
 
 #define PENSTOCK_TRAN(symbol, name, scalar, dtype, op)                                                                 \

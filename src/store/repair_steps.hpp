@@ -20,7 +20,7 @@ struct RepairStep {
     remove_delta = 3,
     remove = 4,
     remove_compacted = 5,  ///< and what confirms it, of version `number`
-    unmark_base = 6,       ///< of version `number`
+    unmark_base = 6,       ///< `object`: the mark
     begin_log_at = 7,      ///< version `number`
     lose_record = 8,       ///< of version `number`
   };

@@ -80,6 +80,11 @@ class Matrix:
         return (ctypes.c_int * len(names))(*values.values())
 
 
+def _arguments(a, at_a, desc_a, b, at_b, desc_b) -> tuple:
+    """Of both matrices. Fortran counts rows and columns from 1."""
+    return (a, at_a[0] + 1, at_a[1] + 1, desc_a, b, at_b[0] + 1, at_b[1] + 1, desc_b)
+
+
 class Library:
     """The routines of a shared library, with arguments as Fortran takes them."""
 
@@ -87,36 +92,13 @@ class Library:
         self._library = ctypes.CDLL(str(path), mode=mode)
 
     def gemr2d(self, letter, shape, a, at_a, desc_a, b, at_b, desc_b, context) -> None:
-        self._call(
-            f"p{letter}gemr2d_",
-            *shape,
-            a,
-            at_a[0] + 1,
-            at_a[1] + 1,
-            desc_a,
-            b,
-            at_b[0] + 1,
-            at_b[1] + 1,
-            desc_b,
-            context,
-        )
+        matrices = _arguments(a, at_a, desc_a, b, at_b, desc_b)
+        self._call(f"p{letter}gemr2d_", *shape, *matrices, context)
 
     def trmr2d(self, letter, uplo, diag, shape, a, at_a, desc_a, b, at_b, desc_b, context) -> None:
-        self._call(
-            f"p{letter}trmr2d_",
-            ctypes.c_char(uplo.encode()),
-            ctypes.c_char(diag.encode()),
-            *shape,
-            a,
-            at_a[0] + 1,
-            at_a[1] + 1,
-            desc_a,
-            b,
-            at_b[0] + 1,
-            at_b[1] + 1,
-            desc_b,
-            context,
-        )
+        letters = [ctypes.c_char(each.encode()) for each in (uplo, diag)]
+        matrices = _arguments(a, at_a, desc_a, b, at_b, desc_b)
+        self._call(f"p{letter}trmr2d_", *letters, *shape, *matrices, context)
 
     def tran(self, name, shape, alpha, a, at_a, desc_a, beta, c, at_c, desc_c) -> None:
         factors = [np.array(factor, LETTERS[TRAN[name]]) for factor in (alpha, beta)]
