@@ -84,6 +84,7 @@ Library load(const std::vector<std::string>& candidates) {
     throw Error(ErrorCode::unsupported, opened.path + " is UCX " + version +
                                             "; expected 1.13 or later of version 1. Install one, or name it in "
                                             "PENSTOCK_UCX_LIBRARY");
+  library.minor_version = minor;
   library.description = "UCX " + version + " (" + opened.path + ")";
   return library;
 }

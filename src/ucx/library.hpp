@@ -45,6 +45,7 @@ struct Library {
 #define PENSTOCK_UCX_MEMBER(result, name, arguments) result(*name) arguments = nullptr;
   PENSTOCK_UCX_FUNCTIONS(PENSTOCK_UCX_MEMBER)
 #undef PENSTOCK_UCX_MEMBER
+  unsigned minor_version = 0;  // of version 1
   std::string description{};
 };
 

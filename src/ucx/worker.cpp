@@ -45,7 +45,9 @@ Worker::Worker(const Library& library) : api_(library) {
   // By default UCX finds out after 20 s that a process has ended whose node it shares.
   if (std::getenv("UCX_KEEPALIVE_INTERVAL") == nullptr) api_.ucp_config_modify(config, "KEEPALIVE_INTERVAL", "1s");
   // UCX 1.20 aborts the program if it connects a second time to a process that has ended meanwhile.
-  if (std::getenv("UCX_TCP_MAX_CONN_RETRIES") == nullptr) api_.ucp_config_modify(config, "TCP_MAX_CONN_RETRIES", "1");
+  // Before 1.17 its settings of transports have no prefix here, and it warns on stdout of names that it does not know.
+  if (std::getenv("UCX_TCP_MAX_CONN_RETRIES") == nullptr)
+    api_.ucp_config_modify(config, api_.minor_version < 17 ? "MAX_CONN_RETRIES" : "TCP_MAX_CONN_RETRIES", "1");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_TAG;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import os
 import shutil
 import subprocess
@@ -88,6 +89,19 @@ def test_a_failure_of_one_rank_is_told_to_all(run: Run) -> None:
         say("done")
     """)
     assert (done.returncode, done.stdout.split()) == (0, ["done"] * 3), done.stdout + done.stderr
+
+
+def ucx_libraries() -> list[str]:
+    """The libucp of the system, if it has one, and of the MPI wheels: their versions differ."""
+    wheels = sorted(str(path) for path in ROOT.glob("build/mpi/*/lib/*/libucp.so.0"))
+    return wheels + ["libucp.so.0"] * (ctypes.util.find_library("ucp") is not None)
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("library", ucx_libraries())
+def test_ucx_says_nothing(run: Run, library: str) -> None:
+    done = run("ps.Communicator.from_pmix(timeout=120).Barrier()", 2, PENSTOCK_UCX_LIBRARY=library)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
 @pytest.mark.timeout(TIMEOUT_S)
