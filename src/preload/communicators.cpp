@@ -163,6 +163,7 @@ void prepare(Communicator& on) {
       on.measured = std::make_unique<Measured>();
       // Progress threads move operations on while the program computes, which MPI does not.
       on.measured->has_nonblocking = team.progress_cores == 0;
+      if (one_node) on.measured->blocking.share(*on.penstock, on.members());
     }
     if (one_node || jobs[1] == 0) return;
     // The progress hook of such a job must never meet operations between nodes.

@@ -2,6 +2,7 @@
 // from MPI.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -13,7 +14,8 @@ class Contest {
  public:
   explicit Contest(std::optional<std::uint64_t> bytes) : trial_(bytes) {}
 
-  /// Serves a call by `serve(server, is_measured)`, which returns MPI's code. `now()` is a clock of this rank, and
+  /// Serves a call by `serve(server, is_measured)`, which returns MPI's code. The
+  /// trial must not be asking. `now()` is a clock of this rank, and
   /// `bytes()` what the rank moves in the call. Sets `ends_round` if the times are to be summed up over the ranks, and
   /// judged.
   template <typename Serve, typename Now, typename BytesOf>
@@ -31,6 +33,8 @@ class Contest {
   }
 
   Trial& trial() noexcept { return trial_; }
+  /// The trial's slot of SharedTimes, if it has one.
+  std::optional<std::size_t> slot{};
 
   /// How much longer MPI would have taken for the calls that Penstock served outside of rounds, in ticks of one rank.
   double gain_ticks(int ranks) const noexcept {

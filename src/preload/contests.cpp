@@ -30,6 +30,22 @@ void sum_over_ranks(Comm& comm, std::vector<Times>& times) {
   comm.run(sum, {}, std::as_writable_bytes(std::span(times)));
 }
 
+void Contests::share(Comm& comm, const Members& members) {
+  memory_ = std::make_unique<SharedMemory>(comm, members.rank, members.ranks);
+  if (memory_->data() != nullptr) shared_times_.emplace(memory_->data(), members.rank, members.ranks);
+}
+
+void Contests::end_round(Contest& contest, const Call& call) {
+  due_.push_back(&contest);
+  if (!shared_times_ || synchronises(call)) return;  // the next call settles it
+  if (!contest.slot && slots_ < shared_times_->slots()) contest.slot = slots_++;
+  if (contest.slot) shared_times_->publish(*contest.slot, contest.trial());
+}
+
+void Contests::ask(Contest& contest) {
+  if (shared_times_->ask(*contest.slot, contest.trial())) std::erase(due_, &contest);
+}
+
 void Contests::settle(Comm& comm) {
   const std::vector<Contest*> due = std::exchange(due_, {});
   if (due.empty()) return;
@@ -37,12 +53,8 @@ void Contests::settle(Comm& comm) {
   sums.reserve(due.size());
   for (Contest* const each : due) sums.push_back(each->trial().times());
   sum_over_ranks(comm, sums);
-  const double ranks = comm.team().size();
-  for (std::size_t i = 0; i < due.size(); ++i) {
-    sums[i].penstock_bytes /= ranks;
-    sums[i].mpi_bytes /= ranks;
-    due[i]->trial().judge(sums[i]);
-  }
+  const int ranks = comm.team().size();
+  for (std::size_t i = 0; i < due.size(); ++i) due[i]->trial().judge(with_mean_bytes(sums[i], ranks));
 }
 
 Contest* Contests::of(const Call& call, const Members& members) {

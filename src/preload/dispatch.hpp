@@ -99,6 +99,7 @@ int run_by_penstock(Communicator& on, const Call& call, Form form, Native native
 /// A blocking call that Penstock can serve. Who does is measured.
 template <typename Native, typename Action>
 int run_measured(Communicator& on, const Call& call, Contest& contest, Native native, Action action) {
+  if (contest.trial().asks()) on.measured->blocking.ask(contest);
   bool ends_round = false;
   const auto serve_by = [&](Server server, bool is_measured) {
     if (server == Server::penstock) return run_by_penstock(on, call, Form::blocking, native, action);
@@ -108,7 +109,7 @@ int run_measured(Communicator& on, const Call& call, Contest& contest, Native na
   };
   const auto bytes = [&] { return payload_bytes(call, on.members()); };
   const int result = contest.play(ends_round, serve_by, ticks, bytes);
-  if (ends_round) on.measured->blocking.add_due(contest);
+  if (ends_round) on.measured->blocking.end_round(contest, call);
   return result;
 }
 

@@ -147,6 +147,7 @@ void Trial::rest_undecided() noexcept {
 void Trial::judge(const Times& round) {
   const auto calls = static_cast<double>(measured_calls_);
   ++rounds_;
+  is_held_ = false;
   rest_calls_ = 0;
   if (!knows_length_) {
     const double bytes_per_call = (round.penstock_bytes + round.mpi_bytes) / (2 * calls);

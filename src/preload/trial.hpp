@@ -18,7 +18,22 @@ struct Times {
   double mpi = 0;
   double penstock_bytes = 0;  ///< that its calls moved; 0 in trials whose calls have one length
   double mpi_bytes = 0;
+
+  Times& operator+=(const Times& other) noexcept {
+    penstock += other.penstock;
+    mpi += other.mpi;
+    penstock_bytes += other.penstock_bytes;
+    mpi_bytes += other.mpi_bytes;
+    return *this;
+  }
 };
+
+/// Sums over the ranks as a Trial takes them.
+inline Times with_mean_bytes(Times sums, int ranks) noexcept {
+  sums.penstock_bytes /= ranks;
+  sums.mpi_bytes /= ranks;
+  return sums;
+}
 
 /// The calls of one operation of about one length on one communicator. A round is a block of calls by each. The first
 /// rounds follow each other until there is a choice; between later ones there are calls that are not measured. All
@@ -64,7 +79,26 @@ class Trial {
   const Times& times() const noexcept { return times_; }
 
   /// For a round that is not played by add(): no call is part of one until judge().
-  void hold() noexcept { rest_calls_ = kUntilJudged; }
+  void hold() noexcept {
+    is_held_ = true;
+    rest_calls_ = kUntilJudged;
+  }
+
+  /// After a round: from time to time it asks() whether the ranks know the sums. Then either judge() or hold_longer()
+  /// follows, before the call is served.
+  void hold_until_asked() noexcept {
+    asked_ = 0;
+    rest_calls_ = judged_block_calls_;
+  }
+  void hold_longer() noexcept {
+    ++asked_;
+    rest_calls_ = judged_block_calls_ << (asked_ < kMostAskDoublings ? asked_ : kMostAskDoublings);
+  }
+  bool asks() const noexcept { return is_held_ && rest_calls_ == 0; }
+  /// How often since the round.
+  unsigned asked() const noexcept { return asked_; }
+  /// Those that have been judged.
+  std::uint64_t rounds() const noexcept { return rounds_; }
   /// For such a round: what calls there were in the block of each.
   void set_block_calls(std::uint64_t calls) noexcept { judged_block_calls_ = calls; }
 
@@ -76,6 +110,7 @@ class Trial {
 
  private:
   static constexpr std::uint64_t kUntilJudged = std::numeric_limits<std::uint64_t>::max();
+  static constexpr unsigned kMostAskDoublings = 16;
 
   std::size_t kept() const noexcept { return judged_ < kRounds ? judged_ : kRounds; }
   Times& latest() noexcept { return window_[(judged_ - 1) % kRounds]; }
@@ -96,9 +131,11 @@ class Trial {
   std::uint64_t block_calls_ = 1;  ///< in this round
   std::uint64_t judged_block_calls_ = 1;
   std::uint64_t measured_calls_ = 1;
-  std::uint64_t rounds_ = 0;  ///< that have been played
-  std::uint64_t calls_ = 0;   ///< in this round
-  unsigned doublings_ = 0;    ///< of the rest
+  std::uint64_t rounds_ = 0;  ///< that have been judged
+  bool is_held_ = false;      ///< a round has ended, and is not judged yet
+  unsigned asked_ = 0;
+  std::uint64_t calls_ = 0;  ///< in this round
+  unsigned doublings_ = 0;   ///< of the rest
   Times current_{};
   Times times_{};
   bool is_warm_ = false;

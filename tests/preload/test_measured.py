@@ -9,6 +9,8 @@ from preload.launch import ALL, HOOKED, MPIS, Done, preloaded, program
 
 #: In measured.c and counts.c.
 CALLS = 300
+#: In rooted.c.
+ROOTED_CALLS = 2000
 #: In rehearsed.c.
 REHEARSED_CALLS = 40
 
@@ -99,6 +101,49 @@ def test_lists_of_counts_stay_penstocks_if_mpi_is_slow(abi: str, ranks: int, tmp
         assert gain_s > 0, operation
 
 
+ROOTED = ("bcast", "gather", "reduce")
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [2, 4])
+def test_rooted_calls_alone_go_to_a_faster_mpi(abi: str, ranks: int, tmp_path: Path) -> None:
+    done = preloaded(
+        abi,
+        ranks,
+        tmp_path / "report.json",
+        program(abi, "rooted"),
+        tool="rooted_speeds",
+        PENSTOCK_PRELOAD_MEASURE="on",
+        ROOTED_MOVES_NOTHING="1",
+    )
+    assert done.status == 0, done.err
+    assert "rooted: ok" in done.out
+    for operation in ROOTED:
+        assert done.native(operation).keys() == {"MPI was faster"}, (operation, done.err)
+        assert done.served(operation) + sum(done.native(operation).values()) == ROOTED_CALLS
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
+def test_rooted_calls_alone_stay_penstocks_if_mpi_is_slow(abi: str, ranks: int, tmp_path: Path) -> None:
+    done = preloaded(
+        abi,
+        ranks,
+        tmp_path / "report.json",
+        program(abi, "rooted"),
+        tool="rooted_speeds",
+        PENSTOCK_PRELOAD_MEASURE="on",
+    )
+    assert done.status == 0, done.err
+    assert "rooted: ok" in done.out
+    for operation in ROOTED:
+        assert done.native(operation).keys() == {"measured in turns"}, (operation, done.err)
+        assert done.served(operation) > 0.9 * ROOTED_CALLS, operation
+        gain_s = row(done, operation)["estimated_gain_s"]
+        assert isinstance(gain_s, float)
+        assert gain_s > 0, operation
+
+
 @pytest.mark.parametrize("abi", MPIS)
 def test_a_handle_may_become_that_of_another_type(abi: str, tmp_path: Path) -> None:
     done = preloaded(
@@ -158,7 +203,7 @@ def test_sums_whose_bits_depend_on_their_order_are_not_measured(abi: str, tmp_pa
 
 @pytest.mark.parametrize("abi", MPIS)
 @pytest.mark.parametrize(
-    "name", ["collectives", "completions", "counts", "lives", "neighbors", "rehearsed", "verified"]
+    "name", ["collectives", "completions", "counts", "lives", "neighbors", "rehearsed", "rooted", "verified"]
 )
 def test_programs_that_are_measured(abi: str, name: str, tmp_path: Path) -> None:
     arguments = ["20"] if name == "lives" else []

@@ -1,6 +1,6 @@
 // All ranks of a job, with clocks that disagree, on communicators that overlap and are freed. Each rank runs alone
 // until it waits, and a random one goes on. A call that waits for all ranks may settle what is due; no other call
-// waits.
+// waits. On communicators whose ranks share memory other calls settle it, too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "preload/contest.hpp"
+#include "preload/shared_times.hpp"
 
 namespace penstock::preload {
 namespace {
@@ -36,6 +37,8 @@ struct Known {
   std::map<int, Trial> rehearsed{};
   std::vector<Contest*> due{};
   std::vector<Trial*> rehearsals_due{};
+  std::optional<SharedTimes> shared{};
+  std::size_t slots = 0;
   std::set<int> kept{};  ///< calls that may be passed: differs between ranks
   bool is_due() const { return !due.empty() || !rehearsals_due.empty(); }
 };
@@ -68,6 +71,7 @@ class Job {
       Step step{static_cast<Step::Kind>(below(4)), below(kComms), below(kLengths), below(kJobRanks)};
       if (below(400) == 0) step.kind = Step::Kind::free;
       if (freed.contains(step.comm)) continue;
+      if (step.comm == kRootedAlone && step.kind == Step::Kind::waiting) step.kind = Step::Kind::rooted;
       if (step.kind == Step::Kind::free) freed.insert(step.comm);
       for (int repeated = 0; repeated < 1 + below(80); ++repeated) {
         for (const int rank : members_[step.comm]) programs_[rank].push_back(step);
@@ -96,10 +100,26 @@ class Job {
   std::uint64_t settled = 0;
   std::uint64_t rehearsed = 0;
   std::uint64_t by_mpi = 0;
+  std::uint64_t chosen_by_rooted_alone = 0;      ///< calls after a choice
   std::map<Server, std::uint64_t> with_lists{};  ///< calls, by whom their trial had chosen
 
  private:
   static constexpr int kComms = 6;
+  static constexpr int kRootedAlone = 3;  ///< a communicator of all ranks without calls that wait
+
+  struct alignas(4096) Page {
+    std::byte bytes[4096];
+  };
+
+  static bool shares_memory(int comm) { return comm % 2 == 1; }
+  SharedTimes shared_times(int comm, int rank) {
+    const std::vector<int>& members = members_[comm];
+    const auto ranks = static_cast<int>(members.size());
+    std::vector<Page>& pages = pages_[comm];
+    if (pages.empty()) pages.resize(SharedTimes::kMostBytes / sizeof(Page) + 1);
+    const auto at = std::find(members.begin(), members.end(), rank) - members.begin();
+    return {pages.front().bytes, static_cast<int>(at), ranks};
+  }
 
   int below(int bound) { return std::uniform_int_distribution<int>(0, bound - 1)(random_); }
   bool waits(int rank) const { return waiting_.contains(rank); }
@@ -123,6 +143,7 @@ class Job {
     Process& process = processes_[rank];
     const Step step = programs_[rank][process.next];
     Known& known = process.known[step.comm];
+    if (shares_memory(step.comm) && !known.shared) known.shared = shared_times(step.comm, rank);
     switch (step.kind) {
       case Step::Kind::free:
         process.known.erase(step.comm);
@@ -184,6 +205,7 @@ class Job {
     const bool waits_for_all = step.kind == Step::Kind::waiting;
     if (known.kept.contains(key) && !(waits_for_all && known.is_due()) && below(3) > 0 && contest.trial().passes())
       return note(rank, step.comm, Server::mpi);
+    if (contest.trial().asks() && known.shared->ask(*contest.slot, contest.trial())) std::erase(known.due, &contest);
     bool ends_round = false;
     std::uint64_t& clock = processes_[rank].clock;
     contest.play(
@@ -196,7 +218,12 @@ class Job {
         },
         [&] { return clock; }, [&] { return bytes_of(step, rank); });
     if (has_lists) ++with_lists[contest.trial().choice()];
-    if (ends_round) known.due.push_back(&contest);
+    if (step.comm == kRootedAlone && contest.trial().has_chosen()) ++chosen_by_rooted_alone;
+    if (!ends_round) return;
+    known.due.push_back(&contest);
+    if (!known.shared || waits_for_all) return;
+    if (!contest.slot && known.slots < known.shared->slots()) contest.slot = known.slots++;
+    if (contest.slot) known.shared->publish(*contest.slot, contest.trial());
   }
 
   void meet(int rank, int comm, const std::vector<Times>& times) {
@@ -204,10 +231,7 @@ class Job {
     if (meeting.ranks.empty()) meeting.sums.resize(times.size());
     if (meeting.sums.size() != times.size()) disagreement = "other sums on " + std::to_string(comm);
     for (std::size_t i = 0; i < std::min(times.size(), meeting.sums.size()); ++i) {
-      meeting.sums[i].penstock += times[i].penstock;
-      meeting.sums[i].mpi += times[i].mpi;
-      meeting.sums[i].penstock_bytes += times[i].penstock_bytes;
-      meeting.sums[i].mpi_bytes += times[i].mpi_bytes;
+      meeting.sums[i] += times[i];
     }
     meeting.ranks.push_back(rank);
     waiting_.insert(rank);
@@ -238,6 +262,7 @@ class Job {
   std::map<int, std::vector<int>> members_{};
   std::map<int, std::vector<Step>> programs_{};
   std::map<int, Process> processes_{};
+  std::map<int, std::vector<Page>> pages_{};
   std::map<int, Meeting> meetings_{};  ///< by communicator
   std::set<int> waiting_{};
   std::map<std::pair<int, std::uint64_t>, Server> servers_{};
@@ -247,6 +272,7 @@ TEST(Protocol, RanksAgreeAndNoneWaitsForEver) {
   std::uint64_t settled = 0;
   std::uint64_t rehearsed = 0;
   std::uint64_t by_mpi = 0;
+  std::uint64_t chosen_by_rooted_alone = 0;
   std::map<Server, std::uint64_t> with_lists;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Job job(seed, 2000);
@@ -255,11 +281,13 @@ TEST(Protocol, RanksAgreeAndNoneWaitsForEver) {
     settled += job.settled;
     rehearsed += job.rehearsed;
     by_mpi += job.by_mpi;
+    chosen_by_rooted_alone += job.chosen_by_rooted_alone;
     for (const auto& [server, calls] : job.with_lists) with_lists[server] += calls;
   }
   EXPECT_GT(settled, 1000);
   EXPECT_GT(rehearsed, 1000);
   EXPECT_GT(by_mpi, 10000);
+  EXPECT_GT(chosen_by_rooted_alone, 10000);
   EXPECT_GT(with_lists[Server::mpi], 1000);
   EXPECT_GT(with_lists[Server::penstock], 1000);
 }
