@@ -1,7 +1,9 @@
-// The trial of the blocking calls of one operation and length: measures those of a round. Apart from MPI.
+// The trial of the blocking calls of one operation, and length if the ranks know it: measures those of a round. Apart
+// from MPI.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "preload/trial.hpp"
 
@@ -9,20 +11,22 @@ namespace penstock::preload {
 
 class Contest {
  public:
-  explicit Contest(std::uint64_t bytes) : trial_(bytes) {}
+  explicit Contest(std::optional<std::uint64_t> bytes) : trial_(bytes) {}
 
-  /// Serves a call by `serve(server, is_measured)`, which returns MPI's code. `now()` is a clock of this rank. Sets
-  /// `ends_round` if the times are to be summed up over the ranks, and judged.
-  template <typename Serve, typename Now>
-  int play(bool& ends_round, Serve serve, Now now) {
+  /// Serves a call by `serve(server, is_measured)`, which returns MPI's code. `now()` is a clock of this rank, and
+  /// `bytes()` what the rank moves in the call. Sets `ends_round` if the times are to be summed up over the ranks, and
+  /// judged.
+  template <typename Serve, typename Now, typename BytesOf>
+  int play(bool& ends_round, Serve serve, Now now, BytesOf bytes) {
     if (trial_.rests()) {
       if (trial_.choice() == Server::penstock && trial_.has_chosen()) ++served_since_;
       return serve(trial_.choice(), false);
     }
+    const std::uint64_t moved_bytes = trial_.knows_length() ? 0 : bytes();
     const std::uint64_t begin = now();
     const int result = serve(trial_.turn(), true);
     const std::uint64_t end = now();  // counters of two cores may differ
-    ends_round = trial_.add(end > begin ? static_cast<double>(end - begin) : 0);
+    ends_round = trial_.add(end > begin ? static_cast<double>(end - begin) : 0, static_cast<double>(moved_bytes));
     return result;
   }
 

@@ -19,10 +19,11 @@ bool is_exact(const Call& call, int ranks) {
 }
 
 void sum_over_ranks(Comm& comm, std::vector<Times>& times) {
-  static_assert(sizeof(Times) == 2 * sizeof(double));
+  constexpr std::size_t kNumbers = 4;
+  static_assert(sizeof(Times) == kNumbers * sizeof(double));
   Collective sum;
   sum.kind = CollectiveKind::allreduce;
-  sum.count = 2 * times.size();
+  sum.count = kNumbers * times.size();
   sum.dtype = DType::float64;
   sum.in_place = true;
   const OwnCall own;
@@ -36,17 +37,26 @@ void Contests::settle(Comm& comm) {
   sums.reserve(due.size());
   for (Contest* const each : due) sums.push_back(each->trial().times());
   sum_over_ranks(comm, sums);
-  for (std::size_t i = 0; i < due.size(); ++i) due[i]->trial().judge(sums[i]);
+  const double ranks = comm.team().size();
+  for (std::size_t i = 0; i < due.size(); ++i) {
+    sums[i].penstock_bytes /= ranks;
+    sums[i].mpi_bytes /= ranks;
+    due[i]->trial().judge(sums[i]);
+  }
 }
 
 Contest* Contests::of(const Call& call, const Members& members) {
-  const std::optional<std::uint64_t> bytes = agreed_bytes(call, members);
-  return bytes && is_exact(call, members.ranks) ? &all_.of(call.kind, *bytes) : nullptr;
+  if (!is_exact(call, members.ranks) || (is_neighborhood(call.kind) && members.graph == nullptr)) return nullptr;
+  if (const std::optional<std::uint64_t> bytes = agreed_bytes(call, members)) return &all_.of(call.kind, *bytes);
+  auto& contest = of_any_length_[static_cast<std::size_t>(call.kind)];
+  if (contest == nullptr) contest = std::make_unique<Contest>(std::nullopt);
+  return contest.get();
 }
 
 double Contests::gain_ticks(CollectiveKind kind, int ranks) const noexcept {
   double sum = 0;
   all_.for_each(kind, [&](const Contest& contest) { sum += contest.gain_ticks(ranks); });
+  if (const auto& contest = of_any_length_[static_cast<std::size_t>(kind)]) sum += contest->gain_ticks(ranks);
   return sum;
 }
 

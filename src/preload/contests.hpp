@@ -1,7 +1,9 @@
 // The trials of a communicator: which of its calls are measured, and the ranks' agreement on the times.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "penstock/comm.hpp"
@@ -15,7 +17,7 @@ namespace penstock::preload {
 /// (Of zeros with two signs, and of values that are no numbers, MPI itself does not say which it gives.)
 bool is_exact(const Call& call, int ranks);
 
-/// Sums up the times of each over the ranks. Collective; waits for all ranks. Throws Penstock's Error.
+/// Sums up the members of each over the ranks. Collective; waits for all ranks. Throws Penstock's Error.
 void sum_over_ranks(Comm& comm, std::vector<Times>& times);
 
 class Contests {
@@ -30,6 +32,8 @@ class Contests {
 
  private:
   ByLength<Contest> all_{};
+  /// Of operations whose lengths a rank does not know of others.
+  std::array<std::unique_ptr<Contest>, kCollectiveKinds> of_any_length_{};
   std::vector<Contest*> due_{};  ///< in the order of the calls that ended their rounds
 };
 

@@ -106,7 +106,8 @@ int run_measured(Communicator& on, const Call& call, Contest& contest, Native na
     on.measured->blocking_passed.keep(call, contest.trial());
     return run_native(on, call, Form::blocking, kMpiWasFaster, native);
   };
-  const int result = contest.play(ends_round, serve_by, ticks);
+  const auto bytes = [&] { return payload_bytes(call, on.members()); };
+  const int result = contest.play(ends_round, serve_by, ticks, bytes);
   if (ends_round) on.measured->blocking.add_due(contest);
   return result;
 }

@@ -23,12 +23,15 @@ class Passed {
   /// nullptr if it is not the call that is kept.
   const Entry* find(const Call& call) const noexcept {
     const Entry& last = last_[static_cast<std::size_t>(call.kind)];
-    const bool equal = last.call.comm == call.comm && last.call.root == call.root && last.call.op == call.op &&
-                       same(last.call.send, call.send) && same(last.call.receive, call.receive);
-    return equal && last.trial != nullptr ? &last : nullptr;
+    if (last.trial == nullptr || last.call.comm != call.comm) return nullptr;
+    // One trial has all calls of an operation whose lengths are not known.
+    const bool equal =
+        !last.trial->knows_length() || (last.call.root == call.root && last.call.op == call.op &&
+                                        same(last.call.send, call.send) && same(last.call.receive, call.receive));
+    return equal ? &last : nullptr;
   }
   void keep(const Call& call, Trial& trial) noexcept {
-    if (is_lasting(call.send.type) && is_lasting(call.receive.type))
+    if (!trial.knows_length() || (is_lasting(call.send.type) && is_lasting(call.receive.type)))
       last_[static_cast<std::size_t>(call.kind)] = {call, preload::synchronises(call), &trial};
   }
 

@@ -10,6 +10,9 @@ namespace {
 // Calls of less than a microsecond need many: the first ones find cold caches and mispredicted branches.
 constexpr std::uint64_t kCallsPerBlock = 33;
 constexpr std::uint64_t kBytesPerBlock = std::uint64_t{1} << 20U;
+/// Of lengths that differ. Four of these count, and so do 32 of kCallsPerBlock: if two or four lengths take turns, each
+/// has its share in both blocks.
+constexpr std::uint64_t kLeastCallsOfLengths = 5;
 /// One that is this much slower is called once in a round: ranks that outnumber the cores can make MPI's calls take
 /// milliseconds.
 constexpr double kHopeless = 4;
@@ -37,22 +40,40 @@ double slowdown(const Times& round) {
 
 Server faster(const Times& round) { return advantage_of_mpi(round) > kEven ? Server::mpi : Server::penstock; }
 
+std::uint64_t calls_of_block(std::uint64_t bytes, std::uint64_t least) {
+  return std::clamp<std::uint64_t>(kBytesPerBlock / std::max<std::uint64_t>(bytes, 1), least, kCallsPerBlock);
+}
+
+/// A call takes a time for itself and one for its bytes, so blocks that moved different numbers of bytes compare like
+/// something between their calls and their bytes. nullopt if these favour different servers; otherwise the times by
+/// which the slower one is less slow.
+std::optional<Times> comparable(const Times& round) {
+  if (round.penstock_bytes == round.mpi_bytes) return round;
+  if (round.penstock_bytes <= 0 || round.mpi_bytes <= 0) return std::nullopt;
+  Times by_bytes = round;
+  by_bytes.mpi *= round.penstock_bytes / round.mpi_bytes;
+  if (faster(by_bytes) != faster(round)) return std::nullopt;
+  return slowdown(by_bytes) < slowdown(round) ? by_bytes : round;
+}
+
 }  // namespace
 
-Trial::Trial(std::uint64_t bytes, Cost cost) noexcept
-    : calls_per_block_(
-          std::clamp<std::uint64_t>(kBytesPerBlock / std::max<std::uint64_t>(bytes, 1), 1, kCallsPerBlock)),
-      cost_(cost) {}
+Trial::Trial(std::optional<std::uint64_t> bytes, Cost cost) noexcept
+    : knows_length_(bytes.has_value()), calls_per_block_(calls_of_block(bytes.value_or(0), 1)), cost_(cost) {}
 
 Server Trial::turn() const noexcept {
   const bool is_second = calls_ >= block_calls_;
   return is_second != begins_with_mpi() ? Server::mpi : Server::penstock;
 }
 
-bool Trial::add(double time) noexcept {
+bool Trial::add(double time, double bytes) noexcept {
   // Before the first call of a block the ranks have done something else, so some wait in it for the others.
   const bool is_first = calls_ == 0 || calls_ == block_calls_;
-  if (!is_first || block_calls_ == 1) (turn() == Server::mpi ? current_.mpi : current_.penstock) += time;
+  if (!is_first || block_calls_ == 1) {
+    const bool by_mpi = turn() == Server::mpi;
+    (by_mpi ? current_.mpi : current_.penstock) += time;
+    (by_mpi ? current_.mpi_bytes : current_.penstock_bytes) += bytes;
+  }
   if (++calls_ < 2 * block_calls_) return false;
   times_ = current_;
   current_ = {};
@@ -112,14 +133,28 @@ void Trial::rest() noexcept {
   const double blocks = is_only || (is_doubtful && !beside) ? kLeastRest : std::max(loss, kLeastRest);
   const std::uint64_t calls = beside ? judged_block_calls_ : block_calls_;
   rest_calls_ = static_cast<std::uint64_t>(blocks * static_cast<double>(calls)) << doublings_;
-  if (!is_only) doublings_ = std::min(doublings_ + 1, kMostDoublings);
+  // Lengths that are not known may change meanwhile.
+  if (!is_only && knows_length_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
+}
+
+/// After a round that says nothing.
+void Trial::rest_undecided() noexcept {
+  block_calls_ = calls_per_block_;
+  const double loss = judged_ == 0 ? 0 : kRestPerLoss * (median_of(slowdown) - 1);
+  rest_calls_ = static_cast<std::uint64_t>(std::max(loss, kLeastRest) * static_cast<double>(block_calls_));
 }
 
 void Trial::judge(const Times& round) {
   const auto calls = static_cast<double>(measured_calls_);
-  const Times per_call{round.penstock / calls, round.mpi / calls};
   ++rounds_;
   rest_calls_ = 0;
+  if (!knows_length_) {
+    const double bytes_per_call = (round.penstock_bytes + round.mpi_bytes) / (2 * calls);
+    calls_per_block_ = calls_of_block(static_cast<std::uint64_t>(bytes_per_call), kLeastCallsOfLengths);
+  }
+  const std::optional<Times> compared = comparable(round);
+  const Times per_call =
+      compared ? Times{.penstock = compared->penstock / calls, .mpi = compared->mpi / calls} : Times{};
   if (!is_warm_) {
     is_warm_ = true;
     block_calls_ = calls_per_block_;
@@ -128,6 +163,7 @@ void Trial::judge(const Times& round) {
     has_chosen_ = true;
     return rest();
   }
+  if (!compared) return rest_undecided();
   keep(per_call);
   if (!has_chosen_ && !open()) return;
   if (!has_chosen_ && judged_ < kRounds) {

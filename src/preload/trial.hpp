@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 namespace penstock::preload {
 
@@ -15,6 +16,8 @@ enum class Server : std::uint8_t { penstock, mpi };
 struct Times {
   double penstock = 0;
   double mpi = 0;
+  double penstock_bytes = 0;  ///< that its calls moved; 0 in trials whose calls have one length
+  double mpi_bytes = 0;
 };
 
 /// The calls of one operation of about one length on one communicator. A round is a block of calls by each. The first
@@ -30,12 +33,15 @@ class Trial {
     all_calls,     ///< they are made beside the program's
   };
 
-  /// `bytes` of one call: the longer it is, the fewer calls there are in a round.
-  explicit Trial(std::uint64_t bytes, Cost cost = Cost::slower_calls) noexcept;
+  /// `bytes` of one call: the longer it is, the fewer calls there are in a round. nullopt if the ranks do not know it
+  /// of each other: then each round tells it for the next one.
+  explicit Trial(std::optional<std::uint64_t> bytes, Cost cost = Cost::slower_calls) noexcept;
 
   /// Who serves the calls that are not measured.
   Server choice() const noexcept { return choice_; }
   bool has_chosen() const noexcept { return has_chosen_; }
+  /// Whether all its calls have about one length.
+  bool knows_length() const noexcept { return knows_length_; }
 
   /// Counts a call that is not measured. False, and it counts nothing, if the call is part of a round.
   bool rests() noexcept {
@@ -50,9 +56,10 @@ class Trial {
   Server turn() const noexcept;
   /// Whether MPI has the first block of this round.
   bool begins_with_mpi() const noexcept { return rounds_ % 2 == 1; }
-  /// A call of a round has been served, and this rank was inside it for `time`. Returns whether the round ends with it.
-  /// Then the ranks sum up their times() for judge(); until then no call is part of a round.
-  bool add(double time) noexcept;
+  /// A call of a round has been served, and this rank was inside it for `time`. `bytes` that it moved, unless the trial
+  /// knows the length. Returns whether the round ends with it. Then the ranks sum up their times() for judge(); until
+  /// then no call is part of a round.
+  bool add(double time, double bytes = 0) noexcept;
   /// Of this rank in the round that has just ended.
   const Times& times() const noexcept { return times_; }
 
@@ -61,7 +68,7 @@ class Trial {
   /// For such a round: what calls there were in the block of each.
   void set_block_calls(std::uint64_t calls) noexcept { judged_block_calls_ = calls; }
 
-  /// Takes the sums over the ranks, once for each round, in their order.
+  /// Takes the sums of the times over the ranks, and the means of the bytes, once for each round, in their order.
   void judge(const Times& round);
 
   /// How much longer MPI takes for a call, in the unit of the times summed over the ranks. 0 before there is a choice.
@@ -78,7 +85,9 @@ class Trial {
   bool open() noexcept;
   void vote() noexcept;
   void rest() noexcept;
+  void rest_undecided() noexcept;
 
+  bool knows_length_;
   std::uint64_t calls_per_block_;
   Cost cost_;
   bool has_chosen_ = false;

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from preload.launch import ALL, HOOKED, MPIS, Done, preloaded, program
 
-#: In measured.c.
+#: In measured.c and counts.c.
 CALLS = 300
 #: In rehearsed.c.
 REHEARSED_CALLS = 40
@@ -52,6 +52,51 @@ def test_a_choice_is_corrected(abi: str, tmp_path: Path) -> None:
     assert "corrected: ok" in done.out
     # At first Penstock was, but where another program delayed its first call.
     assert done.native("bcast").keys() == {"MPI was faster"}, done.err
+
+
+COUNTED = ("gatherv", "scatterv", "alltoallv", "alltoallw")
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [2, 4])
+@pytest.mark.parametrize("longest", [4, 100000])
+def test_lists_of_counts_go_to_a_faster_mpi(abi: str, ranks: int, longest: int, tmp_path: Path) -> None:
+    done = preloaded(
+        abi,
+        ranks,
+        tmp_path / "report.json",
+        program(abi, "counts"),
+        str(longest),
+        tool="counts_speeds",
+        PENSTOCK_PRELOAD_MEASURE="on",
+        COUNTS_MOVE_NOTHING="1",
+    )
+    assert done.status == 0, done.err
+    assert "counts: ok" in done.out
+    for operation in COUNTED:
+        assert done.native(operation).keys() == {"MPI was faster"}, (operation, done.err)
+        assert done.served(operation) + sum(done.native(operation).values()) == CALLS
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
+def test_lists_of_counts_stay_penstocks_if_mpi_is_slow(abi: str, ranks: int, tmp_path: Path) -> None:
+    done = preloaded(
+        abi,
+        ranks,
+        tmp_path / "report.json",
+        program(abi, "counts"),
+        tool="counts_speeds",
+        PENSTOCK_PRELOAD_MEASURE="on",
+    )
+    assert done.status == 0, done.err
+    assert "counts: ok" in done.out
+    for operation in COUNTED:
+        assert done.native(operation).keys() == {"measured in turns"}, (operation, done.err)
+        assert done.served(operation) > CALLS / 2, operation
+        gain_s = row(done, operation)["estimated_gain_s"]
+        assert isinstance(gain_s, float)
+        assert gain_s > 0, operation
 
 
 @pytest.mark.parametrize("abi", MPIS)
@@ -112,7 +157,9 @@ def test_sums_whose_bits_depend_on_their_order_are_not_measured(abi: str, tmp_pa
 
 
 @pytest.mark.parametrize("abi", MPIS)
-@pytest.mark.parametrize("name", ["collectives", "completions", "lives", "neighbors", "rehearsed", "verified"])
+@pytest.mark.parametrize(
+    "name", ["collectives", "completions", "counts", "lives", "neighbors", "rehearsed", "verified"]
+)
 def test_programs_that_are_measured(abi: str, name: str, tmp_path: Path) -> None:
     arguments = ["20"] if name == "lives" else []
     if name == "completions" and abi not in HOOKED:

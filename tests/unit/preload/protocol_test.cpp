@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -22,10 +23,10 @@ constexpr int kJobRanks = 5;
 constexpr int kLengths = 3;
 
 struct Step {
-  enum class Kind : std::uint8_t { waiting, rooted, nonblocking, free };
+  enum class Kind : std::uint8_t { waiting, rooted, lists, nonblocking, free };
   Kind kind = Kind::waiting;
-  int comm = 0;  ///< of all that the program makes
-  int length = 0;
+  int comm = 0;    ///< of all that the program makes
+  int length = 0;  ///< of calls with lists: of other ranks' blocks, so no rank may go by it
   int root = 0;
 };
 
@@ -64,7 +65,7 @@ class Job {
     // A serial program of the whole job: every rank has the steps of its communicators in this order.
     std::set<int> freed;
     for (int i = 0; i < steps; ++i) {
-      Step step{static_cast<Step::Kind>(below(3)), below(kComms), below(kLengths), below(kJobRanks)};
+      Step step{static_cast<Step::Kind>(below(4)), below(kComms), below(kLengths), below(kJobRanks)};
       if (below(400) == 0) step.kind = Step::Kind::free;
       if (freed.contains(step.comm)) continue;
       if (step.kind == Step::Kind::free) freed.insert(step.comm);
@@ -95,6 +96,7 @@ class Job {
   std::uint64_t settled = 0;
   std::uint64_t rehearsed = 0;
   std::uint64_t by_mpi = 0;
+  std::map<Server, std::uint64_t> with_lists{};  ///< calls, by whom their trial had chosen
 
  private:
   static constexpr int kComms = 6;
@@ -137,6 +139,7 @@ class Job {
         return;
       }
       case Step::Kind::rooted:
+      case Step::Kind::lists:
         play(rank, step, known);
         ++process.next;
         return;
@@ -156,7 +159,8 @@ class Job {
         if (!known.rehearsals_due.empty()) {
           process.phase = Process::Phase::rehearses;
           known.rehearsals_due.front()->set_block_calls(1);
-          return meet(rank, step.comm, {{static_cast<double>(below(100)), static_cast<double>(below(100))}});
+          return meet(rank, step.comm,
+                      {{.penstock = static_cast<double>(below(100)), .mpi = static_cast<double>(below(100))}});
         }
         process.phase = Process::Phase::in_call;
         return meet(rank, step.comm, {});
@@ -167,9 +171,16 @@ class Job {
     ++process.next;
   }
 
+  /// What the rank moves in a call with lists of counts: nothing on some ranks, much on others.
+  std::uint64_t bytes_of(const Step& step, int rank) {
+    return (rank + step.root) % 2 == 0 ? 0 : std::uint64_t{1} << static_cast<unsigned>(below(8 * (step.length + 1)));
+  }
+
   void play(int rank, const Step& step, Known& known) {
-    const int key = step.length + (step.kind == Step::Kind::rooted ? kLengths : 0);
-    Contest& contest = known.blocking.try_emplace(key, 8).first->second;
+    const bool has_lists = step.kind == Step::Kind::lists;
+    const int key = has_lists ? -1 : step.length + (step.kind == Step::Kind::rooted ? kLengths : 0);
+    const std::optional<std::uint64_t> length = has_lists ? std::nullopt : std::optional<std::uint64_t>(8);
+    Contest& contest = known.blocking.try_emplace(key, length).first->second;
     const bool waits_for_all = step.kind == Step::Kind::waiting;
     if (known.kept.contains(key) && !(waits_for_all && known.is_due()) && below(3) > 0 && contest.trial().passes())
       return note(rank, step.comm, Server::mpi);
@@ -183,7 +194,8 @@ class Job {
           clock += time_of(server, step.length);
           return 0;
         },
-        [&] { return clock; });
+        [&] { return clock; }, [&] { return bytes_of(step, rank); });
+    if (has_lists) ++with_lists[contest.trial().choice()];
     if (ends_round) known.due.push_back(&contest);
   }
 
@@ -194,6 +206,8 @@ class Job {
     for (std::size_t i = 0; i < std::min(times.size(), meeting.sums.size()); ++i) {
       meeting.sums[i].penstock += times[i].penstock;
       meeting.sums[i].mpi += times[i].mpi;
+      meeting.sums[i].penstock_bytes += times[i].penstock_bytes;
+      meeting.sums[i].mpi_bytes += times[i].mpi_bytes;
     }
     meeting.ranks.push_back(rank);
     waiting_.insert(rank);
@@ -233,6 +247,7 @@ TEST(Protocol, RanksAgreeAndNoneWaitsForEver) {
   std::uint64_t settled = 0;
   std::uint64_t rehearsed = 0;
   std::uint64_t by_mpi = 0;
+  std::map<Server, std::uint64_t> with_lists;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Job job(seed, 2000);
     EXPECT_TRUE(job.run()) << "a deadlock, seed " << seed;
@@ -240,10 +255,13 @@ TEST(Protocol, RanksAgreeAndNoneWaitsForEver) {
     settled += job.settled;
     rehearsed += job.rehearsed;
     by_mpi += job.by_mpi;
+    for (const auto& [server, calls] : job.with_lists) with_lists[server] += calls;
   }
   EXPECT_GT(settled, 1000);
   EXPECT_GT(rehearsed, 1000);
   EXPECT_GT(by_mpi, 10000);
+  EXPECT_GT(with_lists[Server::mpi], 1000);
+  EXPECT_GT(with_lists[Server::penstock], 1000);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -20,15 +21,15 @@ struct Game {
   std::vector<Server> servers{};
   std::uint64_t measured = 0;
 
-  explicit Game(std::uint64_t bytes) : trial(bytes) {}
+  explicit Game(std::optional<std::uint64_t> bytes) : trial(bytes) {}
 
-  void calls(std::uint64_t count, const Cost& cost) {
+  void calls(std::uint64_t count, const Cost& cost, const std::function<double(std::uint64_t call)>& bytes = {}) {
     for (std::uint64_t i = 0; i < count; ++i) {
       const bool rests = trial.rests();
       servers.push_back(rests ? trial.choice() : trial.turn());
       if (rests) continue;
       ++measured;
-      if (trial.add(cost(servers.back(), i))) trial.judge(trial.times());
+      if (trial.add(cost(servers.back(), i), bytes ? bytes(i) : 0)) trial.judge(trial.times());
     }
   }
   std::uint64_t served_by(Server server) const {
@@ -201,6 +202,88 @@ TEST(Trial, WhatIsLostIsBelowOnePercent) {
         EXPECT_LT(game.measured, calls / 20);
         EXPECT_GT(game.measured, 0);
       }
+    }
+  }
+}
+
+/// Calls of which each has a length of its own, which no rank knows of the others.
+TEST(TrialOfLengths, TheFirstRoundTellsHowManyCallsTheNextHas) {
+  const std::map<double, std::uint64_t> calls_of_block{{8, 33}, {64 << 10, 16}, {4 << 20, 5}};
+  for (const auto& [bytes, calls] : calls_of_block) {
+    Game game(std::nullopt);
+    const double length = bytes;
+    game.calls(2 + 2 * calls, constant(1, 1.1), [=](std::uint64_t) { return length; });
+    std::vector<Server> expected{Server::penstock, Server::mpi};
+    for (const Server server : {Server::mpi, Server::penstock}) expected.insert(expected.end(), calls, server);
+    EXPECT_EQ(game.servers, expected);
+  }
+}
+
+TEST(TrialOfLengths, LengthsThatTakeTurnsAreCompared) {
+  for (const std::uint64_t period : {2, 4}) {
+    for (const auto& [penstock, mpi] : {std::pair{1.0, 1.1}, {1.1, 1.0}}) {
+      for (const double longest : {8e4, 8e6}) {
+        const auto bytes = [=](std::uint64_t call) { return call % period == 0 ? longest : 8.0; };
+        Game game(std::nullopt);
+        game.calls(
+            3000,
+            [&](Server server, std::uint64_t call) { return bytes(call) * (server == Server::mpi ? mpi : penstock); },
+            bytes);
+        EXPECT_TRUE(game.trial.has_chosen());
+        EXPECT_EQ(game.trial.choice(), penstock < mpi ? Server::penstock : Server::mpi) << period << " " << longest;
+      }
+    }
+  }
+}
+
+/// MPI's calls are the short ones, so it looks faster by calls, and slower by bytes.
+TEST(TrialOfLengths, BlocksOfUnlikeLengthsDoNotDecide) {
+  for (const double short_bytes : {0.0, 8.0}) {
+    Game game(std::nullopt);
+    const auto bytes = [&](std::uint64_t) { return game.servers.back() == Server::mpi ? short_bytes : 1e4; };
+    game.calls(
+        10000, [](Server server, std::uint64_t) { return server == Server::mpi ? 1 : 50; }, bytes);
+    EXPECT_FALSE(game.trial.has_chosen());
+    EXPECT_EQ(game.trial.choice(), Server::penstock);
+    EXPECT_LT(game.served_by(Server::mpi), 10000 / 50);
+  }
+}
+
+TEST(TrialOfLengths, ALeadByCallsAndByBytesDecides) {
+  for (const Server truly : {Server::penstock, Server::mpi}) {
+    Game game(std::nullopt);
+    const auto bytes = [&](std::uint64_t) { return game.servers.back() == Server::mpi ? 1000 : 1500; };
+    game.calls(
+        1000, [&](Server server, std::uint64_t) { return server == truly ? 1 : 3; }, bytes);
+    EXPECT_EQ(game.trial.choice(), truly);
+    EXPECT_NEAR(game.trial.gain_per_call(), truly == Server::penstock ? 2 : -1, 0.51);  // of the closer comparison
+  }
+}
+
+/// The rests do not grow, so a choice for short calls does not last when they become long.
+TEST(TrialOfLengths, AChoiceFollowsTheLengths) {
+  Game game(std::nullopt);
+  double length = 8;
+  const auto bytes = [&](std::uint64_t) { return length; };
+  game.calls(1000000, constant(1.2, 1), bytes);
+  EXPECT_EQ(game.trial.choice(), Server::mpi);
+  length = 1 << 20;
+  game.calls(20000, constant(1, 1.2), bytes);
+  EXPECT_EQ(game.trial.choice(), Server::penstock);
+}
+
+TEST(TrialOfLengths, WhatIsLostIsBelowOnePercent) {
+  for (const double slower : {1.1, 1.7, 5.0, 100.0}) {
+    for (const double longest : {8.0, 8e6}) {
+      Game game(std::nullopt);
+      const auto bytes = [=](std::uint64_t call) { return call % 3 == 0 ? longest : 8.0; };
+      const Cost cost = constant(slower, 1);
+      game.calls(20000, cost, bytes);
+      game.servers.clear();
+      const std::uint64_t calls = 1000000;
+      game.calls(calls, cost, bytes);
+      EXPECT_LT((slower - 1) * static_cast<double>(game.served_by(Server::penstock)), 0.01 * calls) << slower;
+      EXPECT_GT(game.served_by(Server::penstock), 0);
     }
   }
 }
