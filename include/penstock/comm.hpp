@@ -134,8 +134,10 @@ class PENSTOCK_API Comm {
 
   /// Starts a plan that all ranks made for the same operation; redistribution uses this. `signature` must be equal on
   /// all ranks. `scratch` is the plan's scratch memory, aligned to 64 bytes; empty: memory of the communicator.
+  /// `parts`: of what input and output consist, if they contain other addresses too; empty: of all. Read by start()
+  /// alone.
   Request start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
-                std::uint64_t signature, Bytes scratch = {});
+                std::uint64_t signature, Bytes scratch = {}, std::span<const ConstBytes> parts = {});
   /// An operation of another library in the place of the next operation, so that it can neither be started twice nor
   /// meet a plan: it fails on all ranks if their `signature` differs or a rank has failed. It is started once all ranks
   /// have called, in the order of these calls, by the next thread of this process that waits for or tests an operation.

@@ -31,6 +31,8 @@ struct RedistributionOptions {
   RelabelPolicy relabel = RelabelPolicy::never;
   TransferCost cost = {};
   double expected_runs = RelabelOptions{}.expected_runs;
+  /// One relabeling for all targets of a batch, so that parts that belong together stay on one rank. Needs `relabel`.
+  bool relabel_jointly = false;
   /// Length of a segment. Data between two ranks moves in segments, so that packing, transfer and unpacking overlap and
   /// stay in the caches. A few segments per pair are in flight, in scratch memory. Equal on all ranks.
   std::uint64_t segment_bytes = std::uint64_t{1} << 20;
@@ -102,16 +104,17 @@ PENSTOCK_API Plan plan_redistribution(std::span<const LayoutPair> pairs, const R
 class PENSTOCK_API RedistributionBatch {
  public:
   /// Plans. Collective and blocking. All pairs have the dtype and op of the options; each target is relabeled
-  /// separately. With more than one pair, whole arrays move, from dense memory. Errors, on every rank: invalid
-  /// arguments throw the same Error if all ranks pass them, Error(mismatch) if ranks pass different ones, and
-  /// Error(peer_failed) on ranks whose own arguments are valid.
+  /// separately, or all jointly if the options say so. With more than one pair, whole arrays move, from dense memory.
+  /// Errors, on every rank: invalid arguments throw the same Error if all ranks pass them, Error(mismatch) if ranks
+  /// pass different ones, and Error(peer_failed) on ranks whose own arguments are valid.
   RedistributionBatch(const Comm& comm, std::vector<LayoutPair> pairs, const RedistributionOptions& options);
 
   std::size_t size() const;
   /// The layouts of inputs and outputs: the sources, and the targets after relabeling.
   const std::vector<LayoutPair>& pairs() const;
   const RedistributionOptions& options() const;
-  /// One per pair. Without relabeling: the identity, with equal bytes.
+  /// One per pair. Without relabeling: the identity, with equal bytes. Relabeled jointly they have one permutation,
+  /// and each its pair's bytes and cost.
   const std::vector<Relabeling>& relabelings() const;
   /// This rank's plan.
   const Plan& plan() const;

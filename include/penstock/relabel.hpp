@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -111,6 +112,25 @@ struct Relabeling {
 /// Costs other than the volume are real numbers: exact to 2^-53 of the largest. Memory: if few pairs of thousands of
 /// ranks have elements to move, proportional to these; else 8 bytes per pair of ranks.
 PENSTOCK_API Relabeling relabel(const Layout& source, const Layout& target, const RelabelOptions& options);
+
+/// The layout of a redistribution whose ranks are permuted.
+enum class RelabeledSide : std::uint8_t { source, target };
+
+/// One of several redistributions whose layouts are relabeled together.
+struct RelabelTransfer {
+  Layout source;
+  Layout target;
+  RelabeledSide side = RelabeledSide::target;
+  std::optional<std::size_t> element_bytes = {};  ///< empty: that of the options
+  std::optional<MatrixOp> op = {};                ///< empty: that of the options
+};
+
+/// One permutation for several layouts, with the least sum of costs: for arrays that meet in a computation, such as the
+/// factors and the product of a matrix product, whose parts then stay on the same ranks (COSTA, Section 7.3). Rank
+/// permutation[r] takes the parts of rank r in each relabeled layout. Bytes and costs are sums over all transfers. Data
+/// that several transfers move between the same two ranks is one package. With a relabeled source only the volume can
+/// be minimized: other costs throw Error(invalid_argument). No transfers: the identity of options.ranks.
+PENSTOCK_API Relabeling relabel(std::span<const RelabelTransfer> transfers, const RelabelOptions& options);
 
 /// Linear assignment: one column per row of an n*n matrix, with the largest sum of weights. Exact. O(n^3) in the worst
 /// case, usually about 50 * n^2; memory O(n) besides the weights. The sum of the magnitudes must be less than 2^61, or

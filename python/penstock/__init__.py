@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from penstock.file import File, FileRequest
     from penstock.layout import DistArray, Layout, LayoutBlock
     from penstock.layout_convert import Darray, Subarray
-    from penstock.redistribute import Redistribution, RedistributionBatch, Relabeling, TransferCost, relabel
+    from penstock.redistribute import (
+        Redistribution,
+        RedistributionBatch,
+        Relabeling,
+        RelabelTransfer,
+        TransferCost,
+        relabel,
+        relabel_jointly,
+    )
     from penstock.request import Prequest, Request
     from penstock.store import (
         Blob,
@@ -43,7 +51,16 @@ _PARTS = {
     "file": ("File", "FileRequest"),
     "layout": ("DistArray", "Layout", "LayoutBlock"),
     "layout_convert": ("Darray", "Subarray"),
-    "redistribute": ("Redistribution", "RedistributionBatch", "Relabeling", "TransferCost", "relabel"),
+    "redistribute": (
+        "Redistribution",
+        "RedistributionBatch",
+        "RelabelTransfer",
+        "Relabeling",
+        "TransferCost",
+        "relabel",
+        "relabel_jointly",
+        "relabel_jointly",
+    ),
     "request": ("Prequest", "Request"),
     "store": (
         "Blob",
@@ -85,6 +102,7 @@ __all__ = [
     "Prequest",
     "Redistribution",
     "RedistributionBatch",
+    "RelabelTransfer",
     "Relabeling",
     "RepairReport",
     "Request",
@@ -106,6 +124,7 @@ __all__ = [
     "redistribute",
     "register_node",
     "relabel",
+    "relabel_jointly",
     "trace",
 ]
 

@@ -133,11 +133,58 @@ def relabel(
         "always"; "worthwhile", which skips the search if it is estimated to take longer than the relabeling saves; or
         "never". See :attr:`Relabeling.skipped`.
     """
-    _check_layouts(source, target)
-    name = _dtype_name(dtype)
-    itemsize = 2 if name == "bfloat16" else np.dtype(name).itemsize
-    native = _native_cost(cost)
-    return Relabeling(*_penstock.relabel(source._native, target._native, itemsize, op, ranks, policy, native))
+    return relabel_jointly([RelabelTransfer(source, target, dtype, op)], ranks, cost=cost, policy=policy)
+
+
+@dataclass(frozen=True)
+class RelabelTransfer:
+    """One of several redistributions whose layouts are relabeled together, see :func:`relabel_jointly`."""
+
+    source: Layout
+    target: Layout
+    dtype: DTypeLike = "float64"  #: Element type that travels.
+    op: str = "N"  #: "N", "T" or "C", as for :func:`plan_redistribute`.
+    side: str = "target"  #: The layout whose ranks are permuted: "source" or "target".
+
+
+def relabel_jointly(
+    transfers: Sequence[RelabelTransfer],
+    ranks: int = 1,
+    *,
+    cost: TransferCost | None = None,
+    policy: str = "always",
+) -> Relabeling:
+    """One permutation for several layouts, with the least sum of costs (COSTA, Section 7.3). Exact. Local; needs no MPI.
+
+    For arrays that meet in a computation, such as the factors and the product of a matrix product: their parts stay on the
+    same ranks. Apply it with :meth:`Layout.relabeled` to each relabeled layout. Bytes and costs are sums over all
+    transfers; data that several transfers move between the same two ranks is one package.
+
+    Parameters
+    ----------
+    transfers : sequence of RelabelTransfer
+    ranks, policy
+        As for :func:`relabel`.
+    cost : TransferCost
+        Default: the bytes that change rank, the only cost for transfers with a relabeled source.
+
+    Examples
+    --------
+    >>> rows = ps.Layout.block_cyclic((8, 8), (2, 8), (4, 1))
+    >>> shifted = rows.relabeled([1, 2, 3, 0])
+    >>> there, back = ps.RelabelTransfer(rows, shifted), ps.RelabelTransfer(shifted, rows, side="source")
+    >>> ps.relabel_jointly([there, back]).bytes_after
+    0
+    """
+    facts = []
+    for each in transfers:
+        if not isinstance(each, RelabelTransfer):
+            raise Error(f"relabel: a {type(each).__name__} given among the transfers; expected RelabelTransfer")
+        _check_layouts(each.source, each.target)
+        name = _dtype_name(each.dtype)
+        itemsize = 2 if name == "bfloat16" else np.dtype(name).itemsize
+        facts.append((each.source._native, each.target._native, itemsize, str(each.op), str(each.side)))
+    return Relabeling(*_penstock.relabel(facts, ranks, policy, _native_cost(cost)))
 
 
 def volumes(source: Layout, target: Layout, op: str = "N") -> NDArray[Any]:
@@ -259,7 +306,7 @@ class RedistributionBatch:
         self.dtype: str = dtypes[1]
         self.op = op
         self.sources: list[Layout] = [Layout(layout) for layout in native.sources]
-        #: Layouts of the outputs: each target after its own relabeling.
+        #: Layouts of the outputs: the targets after relabeling, each by its own or all by a joint one.
         self.targets: list[Layout] = [Layout(layout) for layout in native.targets]
         self._planned = [_Planned(layout) for layout in self.sources], [_Planned(layout) for layout in self.targets]
         #: One per pair.
@@ -477,13 +524,15 @@ def plan_batch(
     op: str = "N",
     relabel: bool | str = False,
     *,
+    relabel_jointly: bool = False,
     cost: TransferCost | None = None,
     source_dtype: DTypeLike = None,
 ) -> RedistributionBatch:
     """Plan targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i. Collective over ``comm``.
 
     Data of all pairs travels in the same messages, so many small arrays pay one latency. Parameters are those of
-    :func:`plan_redistribute`, equal for all pairs.
+    :func:`plan_redistribute`, equal for all pairs. With ``relabel_jointly`` one permutation serves all targets, so that
+    parts that belong together stay on one rank; it needs ``relabel``.
     """
     failure, names = "", ("", "")
     try:
@@ -505,7 +554,8 @@ def plan_batch(
         failure = failure or str(error)
     natives = [[] if failure else [layout._native for layout in given] for given in (sources, targets)]
     core = comm._open()
-    made = _penstock.plan_batch(core, natives[0], natives[1], names, str(op), _policy(relabel), native_cost, failure)
+    how = (_policy(relabel), bool(relabel_jointly), native_cost)
+    made = _penstock.plan_batch(core, natives[0], natives[1], names, str(op), *how, failure)
     return RedistributionBatch(made, comm, names, str(op))
 
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import _penstock
 from penstock.error import Error
 from penstock.layout import Layout
-from penstock.redistribute import relabel, volumes
+from penstock.redistribute import RelabelTransfer, relabel, relabel_jointly, volumes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -124,18 +123,19 @@ def _rpa(ranks: int, order: str) -> RelabelPoint:
     b = _dealt((_TALL, _WIDE), rank_of.reshape(k * m, n))
     c = _dealt((_WIDE, _WIDE), rank_of.transpose(1, 0, 2).reshape(m * k, n))
 
-    kept = np.zeros((ranks, ranks), np.int64)  # by (rank of COSMA's layout, rank of the block-cyclic one)
+    transfers = [
+        RelabelTransfer(given, a, op="T"),
+        RelabelTransfer(given, b),
+        RelabelTransfer(c, result, side="source"),
+    ]
+    found = relabel_jointly(transfers)
     total = messages = 0
-    for source, target, op, cosma in ((given, a, "T", 1), (given, b, "N", 1), (c, result, "N", 0)):
-        rows = volumes(source, target, op)
-        np.add.at(kept, (rows[:, cosma], rows[:, 1 - cosma]), rows[:, 2])
-        total += source.size
+    for each in transfers:
+        rows = volumes(each.source, each.target, each.op)
+        total += each.source.size
         messages += int((rows[:, 0] != rows[:, 1]).sum())
-    best = _penstock.assign_max_weight(kept)
-    before = total - int(np.trace(kept))
-    after = total - int(kept[np.arange(ranks), best].sum())
     setting = {"nodes": ranks, "grid": f"{grid[0]}x{grid[1]}", "order": order, "m x n x k": f"{m}x{n}x{k}"}
-    return RelabelPoint(setting, ranks, _BYTES * total, _BYTES * before, _BYTES * min(before, after), messages)
+    return RelabelPoint(setting, ranks, _BYTES * total, found.bytes_before, found.bytes_after, messages)
 
 
 def _dealt(shape: tuple[int, int], owners: NDArray[Any]) -> Layout:

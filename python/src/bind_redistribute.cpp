@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "buffer.hpp"
@@ -45,11 +47,13 @@ struct Names {
 struct Relabel {
   std::string policy;
   nb::handle cost;
+  bool jointly = false;
 };
 
 RedistributionOptions options_of(const Names& dtypes, const std::string& op, const Relabel& how) {
   RedistributionOptions options;
   options.relabel = policy_from_name(how.policy);
+  options.relabel_jointly = how.jointly;
   if (!how.cost.is_none()) options.cost = nb::cast<const TransferCost&>(how.cost);
   options.source_dtype = dtype_from_name(dtypes.source);
   options.dtype = dtype_from_name(dtypes.target);
@@ -60,13 +64,14 @@ RedistributionOptions options_of(const Names& dtypes, const std::string& op, con
 RedistributionBatch plan_batch(Comm& comm, const std::vector<const Layout*>& sources,
                                const std::vector<const Layout*>& targets,
                                const std::pair<std::string, std::string>& dtypes, const std::string& op,
-                               const std::string& relabel, nb::handle cost, const std::string& failure) {
+                               const std::string& relabel, bool relabel_jointly, nb::handle cost,
+                               const std::string& failure) {
   std::optional<Error> wrong;
   std::vector<LayoutPair> pairs;
   RedistributionOptions options;
   try {
     if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
-    options = options_of({dtypes.first, dtypes.second}, op, {relabel, cost});
+    options = options_of({dtypes.first, dtypes.second}, op, {relabel, cost, relabel_jointly});
     for (std::size_t i = 0; i < sources.size(); ++i) pairs.push_back({*sources[i], *targets.at(i)});
   } catch (const Error& error) {
     wrong = error;
@@ -433,15 +438,26 @@ nb::tuple facts_of(const Relabeling& found) {
                         found.skipped);
 }
 
-nb::tuple relabel_of(const Layout& source, const Layout& target, std::size_t element_bytes, const std::string& op,
-                     std::int32_t ranks, const std::string& policy, nb::handle cost) {
-  RelabelOptions options{.element_bytes = element_bytes, .op = matrix_op_from_name(op), .ranks = ranks};
-  options.policy = policy_from_name(policy);
+RelabeledSide side_from_name(const std::string& name) {
+  if (name == "target") return RelabeledSide::target;
+  if (name == "source") return RelabeledSide::source;
+  throw Error(ErrorCode::invalid_argument, "side is '" + name + "'; expected 'source' or 'target'");
+}
+
+/// Source, target, length of an element, op, relabeled side.
+using TransferFacts = std::tuple<const Layout*, const Layout*, std::size_t, std::string, std::string>;
+
+nb::tuple relabel_of(const std::vector<TransferFacts>& facts, std::int32_t ranks, const std::string& policy,
+                     nb::handle cost) {
+  std::vector<RelabelTransfer> transfers;
+  for (const auto& [source, target, element_bytes, op, side] : facts)
+    transfers.push_back({*source, *target, side_from_name(side), element_bytes, matrix_op_from_name(op)});
+  RelabelOptions options{.ranks = ranks, .policy = policy_from_name(policy)};
   if (!cost.is_none()) options.cost = nb::cast<const TransferCost&>(cost);
   Relabeling result;
   {
     const nb::gil_scoped_release released;
-    result = relabel(source, target, options);
+    result = relabel(transfers, options);
   }
   return facts_of(result);
 }
@@ -591,10 +607,11 @@ void bind_redistribute(nb::module_& module) {
                      "dtypes: tuple[str, str], op: str, source: object, target: object, alpha: complex, beta: complex, "
                      "workspace: object, failure: str) -> Request"));
   module.def("plan_batch", &python::plan_batch, nb::arg("comm"), nb::arg("sources"), nb::arg("targets"),
-             nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("failure"),
+             nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("relabel_jointly"), nb::arg("cost").none(),
+             nb::arg("failure"),
              nb::sig("def plan_batch(comm: Comm, sources: collections.abc.Sequence[Layout], "
                      "targets: collections.abc.Sequence[Layout], dtypes: tuple[str, str], op: str, relabel: str, "
-                     "cost: TransferCost | None, failure: str) -> RedistributionBatch"));
+                     "relabel_jointly: bool, cost: TransferCost | None, failure: str) -> RedistributionBatch"));
   // Invalid arguments must raise on all ranks, so None passes through to the functions that check it.
   module.def("plan_redistribute", &python::plan, nb::arg("comm"), nb::arg("source").none(), nb::arg("target").none(),
              nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("part"),
@@ -612,10 +629,9 @@ void bind_redistribute(nb::module_& module) {
                           "numpy.typing.NDArray[numpy.float64]], /) -> TransferCost"))
       .def("with_transformation", &TransferCost::with_transformation);
   module.def(
-      "relabel", &python::relabel_of, nb::arg("source"), nb::arg("target"), nb::arg("element_bytes"), nb::arg("op"),
-      nb::arg("ranks"), nb::arg("policy"), nb::arg("cost").none(),
-      nb::sig("def relabel(source: Layout, target: Layout, element_bytes: int, op: str, ranks: int, policy: str, "
-              "cost: TransferCost | None) -> tuple[list[int], int, int, float, float, str]"));
+      "relabel", &python::relabel_of, nb::arg("transfers"), nb::arg("ranks"), nb::arg("policy"), nb::arg("cost").none(),
+      nb::sig("def relabel(transfers: collections.abc.Sequence[tuple[Layout, Layout, int, str, str]], ranks: int, "
+              "policy: str, cost: TransferCost | None) -> tuple[list[int], int, int, float, float, str]"));
   module.def("transfer_volumes", &python::volumes_of);
   module.def("assign_max_weight", &python::assign);
   module.def("assign_max_weight_sparse", &python::assign_sparse);

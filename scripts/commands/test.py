@@ -47,10 +47,13 @@ QUICK_RANKS = (2, 4)
 NODE_RANKS = {"mpich": "3,4", "openmpi": "1,2"}
 ALL_NODE_RANKS = "3,4"
 #: Layers with more than one thread, or used by several threads.
-TSAN_LAYERS = ("engine", "comm", "arrays", "store")
+TSAN_LAYERS = ("engine", "comm", "arrays", "store", "dataset", "checkpoint")
 #: Tests that only make, time or verify thousands of plans: little memory to check. With --all they run sanitized too, and so do
 #: the programs of tests/conformance and tests/mpi.
-ON_PAPER = "Timed|BeyondTwo|MoreMembersOfABatch|IsDescribed|Mutation"
+ON_PAPER = (
+    "Timed|BeyondTwo|MoreMembersOfABatch|IsDescribed|Mutation|AgreeWithTheSimulation"
+    "|UpToALimitAreTheSameOrNone|IsThatOfAllCosts"
+)
 #: Seeds of the simulated network that add no setting to the others. The suite `c++` runs all.
 MORE_SEEDS = "_seed_[135]_"
 #: Long tests of one thread.
@@ -385,7 +388,12 @@ def tsan(options: Options) -> Result:
         return Result.failure(reason)
     left_out = () if options.all else ("-E", f"{ONE_THREAD}|{MORE_SEEDS}")
     return ctest(
-        "tsan", log, "-R", f"^unit_({'|'.join(TSAN_LAYERS)})\\.", *left_out, TSAN_OPTIONS="second_deadlock_stack=1"
+        "tsan",
+        log,
+        "-R",
+        f"^unit_({'|'.join(TSAN_LAYERS)})\\.",
+        *left_out,
+        TSAN_OPTIONS="second_deadlock_stack=1 die_after_fork=0",
     )
 
 

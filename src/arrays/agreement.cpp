@@ -42,7 +42,7 @@ void check_agreement(Comm& comm, std::uint64_t sources, std::uint64_t targets, c
                     targets,
                     static_cast<std::uint64_t>(options.dtype) << 8 | static_cast<std::uint64_t>(options.input_dtype()),
                     static_cast<std::uint64_t>(options.op),
-                    static_cast<std::uint64_t>(options.relabel),
+                    static_cast<std::uint64_t>(options.relabel) << 1 | std::uint64_t{options.relabel_jointly},
                     options.segment_bytes,
                     hash_of_part(options)};
   std::vector<Digest> all(static_cast<std::size_t>(comm.size()));
@@ -72,17 +72,28 @@ void check_agreement(Comm& comm, std::uint64_t sources, std::uint64_t targets, c
 /// Runs on rank 0. All ranks would compute the same, but each would need the memory and the time.
 std::vector<Relabeling> compute_relabelings(const std::vector<LayoutPair>& pairs, const RedistributionOptions& options,
                                             std::int32_t ranks) {
+  RelabelOptions how{.element_bytes = size_bytes(kernels::wire_dtype(options.input_dtype(), options.dtype)),
+                     .op = options.op,
+                     .ranks = ranks,
+                     .cost = options.cost,
+                     .policy = options.relabel,
+                     .expected_runs = options.expected_runs};
+  std::vector<MovedLayouts> moved;
+  for (const LayoutPair& pair : pairs) moved.push_back(moved_layouts(pair.source, pair.target, options));
   std::vector<Relabeling> relabelings;
-  for (const LayoutPair& pair : pairs) {
-    const MovedLayouts moved = moved_layouts(pair.source, pair.target, options);
-    relabelings.push_back(
-        relabel(moved.source, moved.target,
-                {.element_bytes = size_bytes(kernels::wire_dtype(options.input_dtype(), options.dtype)),
-                 .op = options.op,
-                 .ranks = ranks,
-                 .cost = options.cost,
-                 .policy = options.relabel,
-                 .expected_runs = options.expected_runs}));
+  if (!options.relabel_jointly) {
+    for (const MovedLayouts& each : moved) relabelings.push_back(relabel(each.source, each.target, how));
+    return relabelings;
+  }
+  std::vector<RelabelTransfer> transfers;
+  for (const MovedLayouts& each : moved) transfers.push_back({each.source, each.target});
+  const Relabeling joint = relabel(transfers, how);
+  how.policy = RelabelPolicy::never;  // below: each pair's share of the bytes and of the cost
+  for (const MovedLayouts& each : moved) {
+    const Relabeling before = relabel(each.source, each.target, how);
+    const Relabeling after = relabel(each.source, each.target.relabeled(joint.permutation), how);
+    relabelings.push_back({joint.permutation, before.bytes_before, after.bytes_before, before.cost_before,
+                           after.cost_before, joint.skipped});
   }
   return relabelings;
 }
@@ -148,6 +159,9 @@ std::shared_ptr<PlannedRedistribution> PlannedRedistribution::plan(Comm& comm, s
         (options.has_subarray() || options.source_leading_elems != 0 || options.target_leading_elems != 0))
       throw Error(ErrorCode::invalid_argument,
                   "redistribute: a subarray or a leading dimension given for several pairs; plan them one by one");
+    if (options.relabel_jointly && options.relabel == RelabelPolicy::never)
+      throw Error(ErrorCode::invalid_argument,
+                  "redistribute: a joint relabeling given without a relabeling; expected `relabel` as well");
     for (const LayoutPair& pair : pairs) {
       for (const auto& [layout, hashed] : {std::pair(&pair.source, &sources), std::pair(&pair.target, &targets)}) {
         const std::string text = layout->serialize();

@@ -63,6 +63,23 @@ bool can_be(const std::vector<Term>& terms, std::size_t t, std::int64_t least, s
   return false;
 }
 
+struct Entry {
+  const std::byte* begin;
+  const std::byte* end;
+  const StridedRange* range;
+};
+
+/// Those that have elements.
+std::vector<Entry> in_order(std::span<const StridedRange> ranges) {
+  std::vector<Entry> entries;
+  entries.reserve(ranges.size());
+  for (const StridedRange& range : ranges)
+    if (range.element_bytes > 0 && std::ranges::find(range.shape, 0) == range.shape.end())
+      entries.push_back({range.begin(), range.end(), &range});
+  std::ranges::sort(entries, std::less<const std::byte*>(), &Entry::begin);
+  return entries;
+}
+
 }  // namespace
 
 const std::byte* StridedRange::begin() const { return first + reach(*this, false); }
@@ -79,18 +96,8 @@ bool overlap(const StridedRange& a, const StridedRange& b) {
   return can_be(distance_terms(a, b), 0, apart - a.element_bytes + 1, apart + b.element_bytes - 1, steps_left);
 }
 
-void check_disjoint(std::vector<StridedRange> ranges) {
-  struct Entry {
-    const std::byte* begin;
-    const std::byte* end;
-    const StridedRange* range;
-  };
-  std::vector<Entry> entries;
-  entries.reserve(ranges.size());
-  for (const StridedRange& range : ranges)
-    if (range.element_bytes > 0 && std::ranges::find(range.shape, 0) == range.shape.end())
-      entries.push_back({range.begin(), range.end(), &range});
-  std::ranges::sort(entries, std::less<const std::byte*>(), &Entry::begin);
+void check_disjoint(std::span<const StridedRange> ranges) {
+  const std::vector<Entry> entries = in_order(ranges);
   // In most calls the ranges follow one another, or many sources are one array. Neither needs a check of all pairs.
   const std::byte* end = nullptr;
   const std::byte* written_end = nullptr;
@@ -109,6 +116,19 @@ void check_disjoint(std::vector<StridedRange> ranges) {
     if (entries[i].range->is_written && (written_end == nullptr || std::less<>()(written_end, entries[i].end)))
       written_end = entries[i].end;
   }
+}
+
+std::vector<ConstBytes> joined(std::span<const StridedRange> ranges, std::uint64_t near_bytes) {
+  std::vector<ConstBytes> result;
+  const auto address = [](const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); };
+  for (const Entry& entry : in_order(ranges)) {
+    const std::byte* const end = result.empty() ? nullptr : result.back().data() + result.back().size();
+    if (end == nullptr || address(entry.begin) > address(end) + near_bytes)
+      result.emplace_back(entry.begin, entry.end);
+    else if (address(end) < address(entry.end))
+      result.back() = {result.back().data(), entry.end};
+  }
+  return result;
 }
 
 }  // namespace penstock::arrays

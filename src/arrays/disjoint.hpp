@@ -1,8 +1,9 @@
-// Checks that strided arrays do not overlap in memory.
+// Strided arrays in memory: whether they overlap, and which addresses they take.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ StridedRange dense_range(const std::byte* data, std::uint64_t size_bytes, const 
 bool overlap(const StridedRange& a, const StridedRange& b);
 
 /// Throws Error(invalid_argument) if a written range overlaps another one.
-void check_disjoint(std::vector<StridedRange> ranges);
+void check_disjoint(std::span<const StridedRange> ranges);
+
+/// The address ranges in order. Those that are not further apart than `near_bytes` are one.
+std::vector<ConstBytes> joined(std::span<const StridedRange> ranges, std::uint64_t near_bytes);
 
 }  // namespace penstock::arrays

@@ -110,6 +110,7 @@ Placed place(const Layout& layout, int rank, const Parts& parts, DType dtype, co
 }
 
 constexpr std::uint64_t kScratchAlignment = 64;
+constexpr std::uint64_t kNearBytes = 2 << 20;  // tiles of one array, or arrays that share a huge page
 constexpr std::size_t kMostPlacements = 4;
 
 }  // namespace
@@ -181,8 +182,9 @@ Bytes PlannedRedistribution::scratch_in(const Workspace& workspace, const Team& 
       .first(needed_bytes - (kScratchAlignment - 1));
 }
 
-void PlannedRedistribution::check(const LocalRedistribution& local, std::span<const ConstBytes> inputs,
-                                  std::span<const Bytes> outputs, const Workspace& workspace) const {
+std::vector<ConstBytes> PlannedRedistribution::check(const LocalRedistribution& local,
+                                                     std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                                                     const Workspace& workspace) const {
   const int rank = local.plan()->rank;
   std::vector<StridedRange> ranges;
   ranges.reserve(2 * size() + 1);
@@ -200,37 +202,37 @@ void PlannedRedistribution::check(const LocalRedistribution& local, std::span<co
     add(pairs_[i].source, placement.inputs[i], inputs[i], options_.input_dtype(), "source", false);
     add(pairs_[i].target, placement.outputs[i], outputs[i], options_.dtype, "target", true);
   }
+  const bool is_dense = ranges.size() == 2 && ranges[0].shape.empty() && ranges[1].shape.empty();
+  std::vector<ConstBytes> parts;
+  if (!is_dense) parts = joined(ranges, kNearBytes);
   if (workspace) ranges.push_back(dense_range(workspace->data(), workspace->size(), "workspace", true));
-  check_disjoint(std::move(ranges));
-}
-
-Request PlannedRedistribution::launch(Comm& comm, LocalRedistribution& local, std::span<const ConstBytes> inputs,
-                                      std::span<const Bytes> outputs, const Factors& factors, Bytes scratch) const {
-  std::uint64_t signature = signature_;
-  for (const double part : {factors.alpha.real(), factors.alpha.imag(), factors.beta.real(), factors.beta.imag()})
-    signature = base::mix(signature, std::bit_cast<std::uint64_t>(part));
-  const ConstBytes input = hull(inputs);
-  const Bytes output = hull(outputs);
-  return comm.start(local.plan_for(inputs, outputs, input, output), input, output, arithmetic(factors), signature,
-                    scratch);
+  check_disjoint(ranges);
+  return parts;
 }
 
 Request PlannedRedistribution::start(Comm& comm, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                                      const Factors& factors, const Workspace& workspace,
                                      const MemoryPlacement* placement) {
   Bytes scratch;
+  std::vector<ConstBytes> parts;
   std::shared_ptr<LocalRedistribution> local = planned_;
   try {
     check_count(inputs.size(), outputs.size());
     if (placement != nullptr) local = local_for(*placement, comm.team());
-    check(*local, inputs, outputs, workspace);
+    parts = check(*local, inputs, outputs, workspace);
     kernels::check_scaling(arithmetic(factors));
     scratch = scratch_in(workspace, comm.team());
   } catch (const std::exception& error) {
     comm.fail_next(error.what());
     throw;
   }
-  return launch(comm, *local, inputs, outputs, factors, scratch);
+  std::uint64_t signature = signature_;
+  for (const double part : {factors.alpha.real(), factors.alpha.imag(), factors.beta.real(), factors.beta.imag()})
+    signature = base::mix(signature, std::bit_cast<std::uint64_t>(part));
+  const ConstBytes input = hull(inputs);
+  const Bytes output = hull(outputs);
+  return comm.start(local->plan_for(inputs, outputs, input, output), input, output, arithmetic(factors), signature,
+                    scratch, parts);
 }
 
 Request PlannedRedistribution::start_parts(Comm& comm, std::span<const ConstStridedParts> inputs,

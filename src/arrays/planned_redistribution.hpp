@@ -61,10 +61,10 @@ class PlannedRedistribution {
   void check_count(std::size_t inputs, std::size_t outputs) const;
   /// The part of the workspace that the plan uses. Throws Error(invalid_argument) if it is too small.
   Bytes scratch_in(const Workspace& workspace, const Team& team);
-  void check(const LocalRedistribution& local, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
-             const Workspace& workspace) const;
-  Request launch(Comm& comm, LocalRedistribution& local, std::span<const ConstBytes> inputs,
-                 std::span<const Bytes> outputs, const Factors& factors, Bytes scratch) const;
+  /// Throws Error(invalid_argument) for wrong memory. Returns of what inputs and outputs consist: empty if they are one
+  /// dense pair.
+  std::vector<ConstBytes> check(const LocalRedistribution& local, std::span<const ConstBytes> inputs,
+                                std::span<const Bytes> outputs, const Workspace& workspace) const;
 
   std::vector<LayoutPair> pairs_;
   RedistributionOptions options_;

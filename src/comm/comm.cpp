@@ -109,9 +109,9 @@ Persistent Comm::prepare_items(const Collective& collective, const SendItems& se
 }
 
 Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
-                    std::uint64_t signature, Bytes scratch) {
+                    std::uint64_t signature, Bytes scratch, std::span<const ConstBytes> parts) {
   return Request(std::make_shared<Request::Run>(
-      state_, state_->start(std::move(plan), {input, output, scratch}, arithmetic, signature)));
+      state_, state_->start(std::move(plan), {input, output, scratch, parts}, arithmetic, signature)));
 }
 
 Request Comm::start_external(std::unique_ptr<ExternalOperation> operation, std::uint64_t signature) {

@@ -183,41 +183,34 @@ void NativeRuns::run(const Collective& collective, ConstBytes input, Bytes outpu
   traced.end();
 }
 
-std::shared_ptr<engine::Run> NativeRuns::start(const Collective& collective, ConstBytes input, Bytes output) {
-  require_own_process();
-  auto run = std::make_shared<Run>(shared_from_this(), native_->prepare(collective, input, output));
-  {
-    const std::lock_guard lock(mutex_);
-    in_flight_.reserve(in_flight_.size() + 1);
-    run->start(collective, input.size());
-    add(*run);
-  }
-  Progress::of_process().attention(*this);
-  return run;
-}
-
-std::shared_ptr<engine::Run> NativeRuns::start_after(Started guard, std::unique_ptr<ExternalOperation> operation) {
-  require_own_process();
+template <typename Start>
+std::shared_ptr<engine::Run> NativeRuns::add(std::unique_ptr<ExternalOperation> operation, const Start& start) {
   auto run = std::make_shared<Run>(shared_from_this(), std::move(operation));
   {
     const std::lock_guard lock(mutex_);
     in_flight_.reserve(in_flight_.size() + 1);
-    run->start_after(std::move(guard));
-    add(*run);
+    start(*run);
+    std::call_once(added_once_, [this] {
+      Progress::of_process().add(*this);
+      added_.store(true);
+    });
+    in_flight_.push_back(run.get());
+    run->is_listed();
+    active.store(true, std::memory_order_seq_cst);
+    polls_transport.store(true, std::memory_order_relaxed);
   }
   Progress::of_process().attention(*this);
   return run;
 }
 
-void NativeRuns::add(Run& run) {
-  std::call_once(added_once_, [this] {
-    Progress::of_process().add(*this);
-    added_.store(true);
-  });
-  in_flight_.push_back(&run);
-  run.is_listed();
-  active.store(true, std::memory_order_seq_cst);
-  polls_transport.store(true, std::memory_order_relaxed);
+std::shared_ptr<engine::Run> NativeRuns::start(const Collective& collective, ConstBytes input, Bytes output) {
+  require_own_process();
+  return add(native_->prepare(collective, input, output), [&](Run& run) { run.start(collective, input.size()); });
+}
+
+std::shared_ptr<engine::Run> NativeRuns::start_after(Started guard, std::unique_ptr<ExternalOperation> operation) {
+  require_own_process();
+  return add(std::move(operation), [&](Run& run) { run.start_after(std::move(guard)); });
 }
 
 bool NativeRuns::progress(Caller caller) noexcept {

@@ -46,7 +46,9 @@ class NativeRuns final : public engine::Pollable, public std::enable_shared_from
  private:
   class Run;
 
-  void add(Run& run);
+  /// Adds the operation once `start` has started it or given it a guard.
+  template <typename Start>
+  std::shared_ptr<engine::Run> add(std::unique_ptr<ExternalOperation> operation, const Start& start);
 
   const std::unique_ptr<Native> native_;
   const bool any_thread_;

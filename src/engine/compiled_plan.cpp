@@ -27,30 +27,19 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
   tasks_ = CompiledTasks(plan, team);
   const std::size_t steps = plan.steps.size();
   const Edges edges = set_wire_tags(plan, team, wire_tags);
+  dependents_ = plan::Lists<StepId>(steps, [&](const auto& visit) {
+    for (StepId id = 0; id < steps; ++id)
+      for (const StepId earlier : plan::dependencies(plan, id)) visit(earlier, id);
+    for (const auto& [first, second] : edges) visit(first, second);
+  });
   dependency_counts_.resize(steps);
-  first_dependent_.assign(steps + 1, 0);
-  for (std::size_t i = 0; i < steps; ++i) {
-    const Step& step = plan.steps[i];
-    dependency_counts_[i] = step.dependency_count;
-    for (std::uint32_t d = 0; d < step.dependency_count; ++d)
-      ++first_dependent_[plan.dependencies[step.first_dependency + d] + 1];
-    if (plan::touches(step).reads_remote) reads_peers_ = true;
+  for (StepId id = 0; id < steps; ++id) {
+    dependency_counts_[id] = plan.steps[id].dependency_count;
+    reads_peers_ |= plan::touches(plan.steps[id]).reads_remote;
   }
-  for (const auto& [first, second] : edges) {
-    ++dependency_counts_[second];
-    ++first_dependent_[first + 1];
-  }
-  for (std::size_t i = 0; i < steps; ++i)
-    if (dependency_counts_[i] == 0) roots_.push_back(static_cast<StepId>(i));
-  for (std::size_t i = 0; i < steps; ++i) first_dependent_[i + 1] += first_dependent_[i];
-  dependents_.resize(first_dependent_[steps]);
-  std::vector<std::uint32_t> filled(first_dependent_.begin(), first_dependent_.end());
-  for (std::size_t i = 0; i < steps; ++i) {
-    const Step& step = plan.steps[i];
-    for (std::uint32_t d = 0; d < step.dependency_count; ++d)
-      dependents_[filled[plan.dependencies[step.first_dependency + d]]++] = static_cast<StepId>(i);
-  }
-  for (const auto& [first, second] : edges) dependents_[filled[first]++] = second;
+  for (const auto& [first, second] : edges) ++dependency_counts_[second];
+  for (StepId id = 0; id < steps; ++id)
+    if (dependency_counts_[id] == 0) roots_.push_back(id);
   index_receivers(plan);
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/compiled_tasks.hpp"
 #include "penstock/plan.hpp"
+#include "plan/lists.hpp"
 
 namespace penstock::engine {
 
@@ -33,9 +34,7 @@ class CompiledPlan {
 
   const std::vector<std::uint32_t>& dependency_counts() const { return dependency_counts_; }
   const std::vector<StepId>& roots() const { return roots_; }  ///< steps without dependencies, in order
-  std::span<const StepId> dependents(StepId step) const {
-    return std::span(dependents_).subspan(first_dependent_[step], first_dependent_[step + 1] - first_dependent_[step]);
-  }
+  std::span<const StepId> dependents(StepId step) const { return dependents_.of(step); }
   bool reads_peers() const { return reads_peers_; }
   bool leaves_node() const { return leaves_node_; }  ///< has messages between nodes
   /// Of a step that sends to or receives from another node. Sender and receiver compute the same tag for a message. Two
@@ -62,8 +61,7 @@ class CompiledPlan {
 
   std::vector<std::uint32_t> dependency_counts_;
   std::vector<StepId> roots_;
-  std::vector<StepId> dependents_;
-  std::vector<std::uint32_t> first_dependent_;
+  plan::Lists<StepId> dependents_;
   std::vector<Entry> receivers_;  ///< hash table: open addressing, the size a power of two
   std::vector<StepId> next_receiver_;
   std::vector<std::uint32_t> wire_tags_;  ///< by step

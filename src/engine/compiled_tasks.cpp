@@ -51,9 +51,8 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
   own_count_.resize(step_.size());
 
   const std::uint32_t self = local[static_cast<std::size_t>(team.rank)];
-  std::vector<std::vector<std::uint32_t>> next(plan.tasks.size());
+  std::vector<std::uint32_t> ranks;
   std::vector<bool> is_front(plan.tasks.size());
-  ranks_.first.push_back(0);
   for (std::uint32_t id = 0; id < plan.tasks.size(); ++id) {
     const SharedTask& task = plan.tasks[id];
     const std::string where = "task " + std::to_string(id) + " ";
@@ -61,7 +60,7 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
     const std::size_t regions = std::size_t{task.source_count} + task.target_count;
     if (task.source_count == 0 || task.target_count == 0 || task.first_region + regions > plan.task_regions.size())
       reject_plan(plan, where + "has no sources or targets");
-    const auto begin = ranks_.values.size();
+    ranks.clear();
     for (std::size_t i = task.first_region; i < task.first_region + regions; ++i) {
       const RankRegion& each = plan.task_regions[i];
       if (each.rank < 0 || each.rank >= team.size() || local[static_cast<std::size_t>(each.rank)] == kNoGroup)
@@ -70,27 +69,23 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
       if (each.region.size_bytes != plan.task_regions[task.first_region].region.size_bytes)
         reject_plan(plan, where + "has regions of different sizes");
       const std::uint32_t rank = local[static_cast<std::size_t>(each.rank)];
-      if (std::find(ranks_.values.begin() + static_cast<std::ptrdiff_t>(begin), ranks_.values.end(), rank) ==
-          ranks_.values.end())
-        ranks_.values.push_back(rank);
+      if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
     }
-    ranks_.first.push_back(static_cast<std::uint32_t>(ranks_.values.size()));
+    ranks_.add(ranks);
     is_front[id] = task.lane == Lane::application;
     for (const std::uint32_t earlier : task.after) {
       if (earlier == SharedTask::kNone) continue;
       if (earlier >= id) reject_plan(plan, where + "waits for a task that is not before it");
-      next[earlier].push_back(id);
       is_front[id] = is_front[id] && is_front[earlier];
     }
-    const bool is_own = std::ranges::find(ranks(id), self) != ranks(id).end();
-    if (is_own) ++own_count_[group_[id]];
+    if (std::ranges::find(ranks, self) != ranks.end()) ++own_count_[group_[id]];
     if (is_front[id]) front_.push_back(id);
   }
-  next_.first.push_back(0);
-  for (const std::vector<std::uint32_t>& each : next) {
-    next_.values.insert(next_.values.end(), each.begin(), each.end());
-    next_.first.push_back(static_cast<std::uint32_t>(next_.values.size()));
-  }
+  next_ = plan::Lists<std::uint32_t>(plan.tasks.size(), [&](const auto& visit) {
+    for (std::uint32_t id = 0; id < plan.tasks.size(); ++id)
+      for (const std::uint32_t earlier : plan.tasks[id].after)
+        if (earlier != SharedTask::kNone) visit(earlier, id);
+  });
 }
 
 std::uint32_t CompiledTasks::group_of_step(StepId step) const {

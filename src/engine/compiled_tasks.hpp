@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "penstock/plan.hpp"
+#include "plan/lists.hpp"
 
 namespace penstock::engine {
 
@@ -35,26 +36,18 @@ class CompiledTasks {
   std::span<const std::uint32_t> ranks(std::uint32_t task) const { return ranks_.of(task); }
   /// The tasks that wait for it.
   std::span<const std::uint32_t> next(std::uint32_t task) const { return next_.of(task); }
-  bool is_ordered() const { return !next_.values.empty(); }
+  bool is_ordered() const { return !next_.are_empty(); }
 
   /// Tasks on the application lane that depend on application-lane tasks only: the part of a split tree that runs
   /// before the rest.
   std::span<const std::uint32_t> front() const { return front_; }
 
  private:
-  struct Lists {
-    std::vector<std::uint32_t> first;
-    std::vector<std::uint32_t> values;
-    std::span<const std::uint32_t> of(std::uint32_t i) const {
-      return std::span(values).subspan(first[i], first[i + 1] - first[i]);
-    }
-  };
-
   std::vector<std::uint32_t> group_;
   std::vector<StepId> step_;
   std::vector<std::uint32_t> own_count_;
-  Lists ranks_;
-  Lists next_;
+  plan::Lists<std::uint32_t> ranks_;
+  plan::Lists<std::uint32_t> next_;
   std::vector<std::uint32_t> front_;
 };
 

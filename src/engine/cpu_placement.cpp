@@ -86,9 +86,11 @@ class Placer {
 
  private:
   int cores_in(const CpuSet& cpus) const {
-    return static_cast<int>(std::count_if(cores_.begin(), cores_.end(), [&](const auto& core) {
-      return std::any_of(core.second.begin(), core.second.end(), [&](const Cpu* cpu) { return cpus.has(cpu->number); });
-    }));
+    return static_cast<int>(std::ranges::count_if(cores_, [&](const auto& core) { return meet(cpus, core.second); }));
+  }
+
+  static bool meet(const CpuSet& cpus, const std::vector<const Cpu*>& core) {
+    return std::ranges::any_of(core, [&](const Cpu* cpu) { return cpus.has(cpu->number); });
   }
 
   bool bound_to_one_core(const NodeProcess& process) const { return cores_in(process.bound) == 1 && cores_.size() > 1; }
@@ -97,21 +99,20 @@ class Placer {
     CpuSet first;
     const std::vector<Share> shares = deal_free();
     for (const int cpu : shares[process]) first.add(cpu);
-    CpuSet all;
-    for (const auto& [core, cpus] : cores_)
-      if (std::any_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return first.has(cpu->number); }))
-        for (const Cpu* cpu : cpus) all.add(cpu->number);
-    return all;
+    return cores_that_meet(first, true);
+  }
+
+  /// The CPUs of all cores that have CPUs of `cpus`, or of all that have none.
+  CpuSet cores_that_meet(const CpuSet& cpus, bool do_meet) const {
+    CpuSet found;
+    for (const auto& [number, core] : cores_)
+      if (meet(cpus, core) == do_meet)
+        for (const Cpu* cpu : core) found.add(cpu->number);
+    return found;
   }
 
   /// All hardware threads of each core that `other` has a part of.
-  void remove_cores(CpuSet& cpus, const CpuSet& other) const {
-    CpuSet kept;
-    for (const auto& [core, of_core] : cores_)
-      if (std::none_of(of_core.begin(), of_core.end(), [&](const Cpu* cpu) { return other.has(cpu->number); }))
-        for (const Cpu* cpu : of_core) kept.add(cpu->number);
-    cpus &= kept;
-  }
+  void remove_cores(CpuSet& cpus, const CpuSet& other) const { cpus &= cores_that_meet(other, false); }
 
   void complete(NodeProcess& process) {
     const CpuSet all = topology_.all();
@@ -125,18 +126,16 @@ class Placer {
 
   std::vector<const Cpu*> first_cpus_of_free_cores() const {
     std::vector<const Cpu*> found;
-    for (const auto& [core, cpus] : cores_)
-      if (std::none_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return bound_.has(cpu->number); }))
-        found.push_back(cpus.front());
+    for (const auto& [number, core] : cores_)
+      if (!meet(bound_, core)) found.push_back(core.front());
     return found;
   }
 
   std::vector<const Cpu*> idle_hardware_threads() const {
     std::vector<const Cpu*> found;
-    for (const auto& [core, cpus] : cores_)
-      if (std::any_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return bound_.has(cpu->number); }))
-        for (const Cpu* cpu : cpus)
-          if (!bound_.has(cpu->number)) found.push_back(cpu);
+    for (const auto& [number, core] : cores_)
+      for (const Cpu* cpu : core)
+        if (meet(bound_, core) && !bound_.has(cpu->number)) found.push_back(cpu);
     return found;
   }
 
@@ -180,7 +179,7 @@ class Placer {
     for (const auto& [core, cpus] : cores_) {
       std::optional<std::size_t> joined;
       for (std::size_t p = 0; p < processes_.size(); ++p) {
-        if (!on_core(processes_[p], cpus)) continue;
+        if (!meet(processes_[p].bound, cpus)) continue;
         const std::size_t own = group[p];
         if (joined) std::replace(group.begin(), group.end(), own, *joined);
         if (!joined) joined = own;
@@ -197,17 +196,12 @@ class Placer {
         }
       std::size_t cores = 0;
       for (const auto& core : cores_)
-        cores += std::any_of(members.begin(), members.end(),
-                             [&](std::size_t p) { return on_core(processes_[p], core.second); });
+        cores += std::ranges::any_of(members, [&](std::size_t p) { return meet(processes_[p].bound, core.second); });
       if (cores <= ranks || members.empty()) continue;
       loose_count_ += cores - ranks;
       for (std::size_t i = 0; i < cores - ranks; ++i) shares[members[i % members.size()]].push_back(WorkerPin::kAnyCpu);
     }
     return shares;
-  }
-
-  static bool on_core(const NodeProcess& process, const std::vector<const Cpu*>& cpus) {
-    return std::any_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return process.bound.has(cpu->number); });
   }
 
   /// Pins workers of the members to their shares until there are `count`, always of a process with the fewest.

@@ -31,6 +31,11 @@ struct KernelMask {
 
   std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set{CPU_ALLOC(kCpus), [](cpu_set_t* freed) { CPU_FREE(freed); }};
 
+  /// The CPUs of a thread, 0: of this one; false if the kernel does not tell.
+  bool read(pid_t thread) {
+    CPU_ZERO_S(kBytes, set.get());
+    return ::sched_getaffinity(thread, kBytes, set.get()) == 0;
+  }
   CpuSet kept() const {
     CpuSet kept;
     for (int cpu = 0; cpu < CpuSet::kMaxCpus; ++cpu)
@@ -41,12 +46,14 @@ struct KernelMask {
 
 CpuSet cpus_of_thread(pid_t thread) {
   KernelMask mask;
-  CPU_ZERO_S(KernelMask::kBytes, mask.set.get());
-  if (::sched_getaffinity(thread, KernelMask::kBytes, mask.set.get()) != 0) return {};
-  return mask.kept();
+  return mask.read(thread) ? mask.kept() : CpuSet{};
 }
 
 std::string proc(pid_t process, const char* what) { return "/proc/" + std::to_string(process) + "/" + what; }
+
+std::string name_of(pid_t process, pid_t thread) {
+  return content_of_file(proc(process, "task/") + std::to_string(thread) + "/comm");
+}
 
 // Not by std::filesystem, whose iterators end the program when they find no memory.
 std::vector<pid_t> threads_of(pid_t process) {
@@ -152,9 +159,7 @@ CpuSet cpus_of_process(pid_t process) {
   for (const pid_t thread : threads_of(process)) {
     const CpuSet more = cpus_of_thread(thread);
     if ((more & cpus) == more) continue;  // it adds nothing, so its owner does not matter
-    if (thread == process ||
-        !content_of_file(proc(process, "task/") + std::to_string(thread) + "/comm").starts_with(kWorkerName))
-      cpus |= more;
+    if (thread == process || !name_of(process, thread).starts_with(kWorkerName)) cpus |= more;
   }
   return cpus;
 }
@@ -169,8 +174,7 @@ CpuSet cpus_of_this_process() {
   static Known known;
   const std::lock_guard lock(mutex);
   KernelMask mask;
-  CPU_ZERO_S(KernelMask::kBytes, mask.set.get());
-  const bool is_read = ::sched_getaffinity(0, KernelMask::kBytes, mask.set.get()) == 0;
+  const bool is_read = mask.read(0);
   if (is_read && known.thread == ::gettid() &&
       CPU_EQUAL_S(KernelMask::kBytes, mask.set.get(), known.of_thread.set.get()))
     return known.cpus;
@@ -187,9 +191,7 @@ CpuSet pinned_workers_of_process(pid_t process) {
   for (const pid_t thread : threads_of(process)) {
     if (thread == process) continue;
     const CpuSet cpus = cpus_of_thread(thread);
-    if (cpus.count() == 1 &&
-        content_of_file(proc(process, "task/") + std::to_string(thread) + "/comm") == std::string(kWorkerName) + '\n')
-      pinned |= cpus;
+    if (cpus.count() == 1 && name_of(process, thread) == std::string(kWorkerName) + '\n') pinned |= cpus;
   }
   return pinned;
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct Bindings {
   ConstBytes input;
   Bytes output;
   Bytes scratch{};  ///< aligned to 64 bytes; empty: from the engine's pool
+  /// Of what input and output consist, if they contain other addresses too; empty: of all. Read by start() alone.
+  std::span<const ConstBytes> parts{};
 };
 
 /// One run of a plan on this rank. Thread-safe. With a progress thread it completes without test() or wait().

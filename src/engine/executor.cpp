@@ -1,6 +1,8 @@
 #include "engine/executor.hpp"
 
+#include <array>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "engine/huge_pages.hpp"
@@ -84,8 +86,9 @@ std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, con
                                          const Arithmetic& arithmetic, std::uint64_t signature, Then then) {
   if (Progress::in_forked_child()) OperationRun::throw_forked();
   if (options.huge_pages && node.segment != nullptr) {  // before the lock: it may take a while
-    use_huge_pages(bindings.input);
-    use_huge_pages(bindings.output);
+    const std::array<ConstBytes, 2> all{bindings.input, bindings.output};
+    for (const ConstBytes part : bindings.parts.empty() ? std::span<const ConstBytes>(all) : bindings.parts)
+      use_huge_pages(part);
   }
   std::unique_lock lock(mutex_);
   collect_dropped();
@@ -95,6 +98,7 @@ std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, con
   if (!operations.has_unfinished()) checked_ns.store(0, std::memory_order_relaxed);
   operations.start(started);
   started.call.bindings = bindings;
+  started.call.bindings.parts = {};  // the caller's
   started.call.arithmetic = arithmetic;
   started.call.signature = signature;
   if (trace::enabled()) started.call.begin_ns = trace::detail::now_ns();

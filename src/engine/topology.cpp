@@ -23,17 +23,15 @@ std::optional<std::string> line_of(const std::string& path) {
   return line;
 }
 
-/// The lowest CPU of the set in that file, which identifies the set; or `otherwise`.
-int first_cpu(const std::string& path, int otherwise) {
-  const std::optional<std::string> line = line_of(path);
-  const std::vector<int> cpus = line ? CpuSet::parse(*line).cpus() : std::vector<int>{};
-  return cpus.empty() ? otherwise : cpus.front();
-}
+CpuSet cpus_in(const std::string& path) { return CpuSet::parse(line_of(path).value_or("")); }
 
-/// The CPUs that share the last-level cache of one.
-std::optional<CpuSet> last_level_cache_cpus(const std::string& cpu_folder) {
+/// The lowest CPU, which identifies the set; or `otherwise`.
+int first_of(const CpuSet& cpus, int otherwise) { return cpus.empty() ? otherwise : cpus.cpus().front(); }
+
+/// The CPUs that share the last-level cache of one; empty if it is unknown.
+CpuSet last_level_cache_cpus(const std::string& cpu_folder) {
   int level = 0;
-  std::optional<CpuSet> cpus;
+  CpuSet cpus;
   for (int index = 0;; ++index) {
     const std::string folder = cpu_folder + "/cache/index" + std::to_string(index);
     const std::optional<std::string> line = line_of(folder + "/level");
@@ -41,15 +39,8 @@ std::optional<CpuSet> last_level_cache_cpus(const std::string& cpu_folder) {
     const int found = std::atoi(line->c_str());
     if (found < level) continue;
     level = found;
-    const std::optional<std::string> shared = line_of(folder + "/shared_cpu_list");
-    cpus = shared ? CpuSet::parse(*shared) : CpuSet{};
-    if (cpus->empty()) cpus.reset();
+    cpus = cpus_in(folder + "/shared_cpu_list");
   }
-}
-
-int last_level_cache(const std::string& cpu_folder) {
-  const std::optional<CpuSet> cpus = last_level_cache_cpus(cpu_folder);
-  return cpus ? cpus->cpus().front() : 0;
 }
 
 #ifdef PENSTOCK_HWLOC
@@ -154,16 +145,15 @@ std::optional<Topology> read_topology_by_hwloc() {
 int domain_of(const std::string& root, const CpuSet& bound) {
   if (bound.empty()) return -1;
   const int first = bound.cpus().front();
-  std::optional<CpuSet> domain = last_level_cache_cpus(root + "/cpu/cpu" + std::to_string(first));
-  for (const int node : CpuSet::parse(line_of(root + "/node/online").value_or("")).cpus()) {
-    const std::optional<std::string> line = line_of(root + "/node/node" + std::to_string(node) + "/cpulist");
-    const CpuSet cpus = line ? CpuSet::parse(*line) : CpuSet{};
+  CpuSet domain = last_level_cache_cpus(root + "/cpu/cpu" + std::to_string(first));
+  for (const int node : cpus_in(root + "/node/online").cpus()) {
+    const CpuSet cpus = cpus_in(root + "/node/node" + std::to_string(node) + "/cpulist");
     if (!cpus.has(first)) continue;
-    domain = domain ? *domain & cpus : cpus;
+    domain = domain.empty() ? cpus : domain & cpus;
     break;
   }
-  if (!domain || domain->empty()) return 0;
-  return (bound & *domain) == bound ? domain->cpus().front() : -1;
+  if (domain.empty()) return 0;
+  return (bound & domain) == bound ? first_of(domain, 0) : -1;
 }
 
 CpuSet Topology::all() const {
@@ -194,7 +184,7 @@ Topology read_topology_from_sys(const std::string& root, const CpuSet& allowed) 
   for (const int node : nodes.cpus()) {
     const std::string folder = root + "/node/node" + std::to_string(node);
     const int index = static_cast<int>(topology.node_distances.size());
-    for (const int cpu : CpuSet::parse(line_of(folder + "/cpulist").value_or("")).cpus()) node_of_cpu[cpu] = index;
+    for (const int cpu : cpus_in(folder + "/cpulist").cpus()) node_of_cpu[cpu] = index;
     std::istringstream distances(line_of(folder + "/distance").value_or(""));
     topology.node_distances.emplace_back();
     for (int distance = 0; distances >> distance;) topology.node_distances.back().push_back(distance);
@@ -206,8 +196,8 @@ Topology read_topology_from_sys(const std::string& root, const CpuSet& allowed) 
   for (const int number : cpus.cpus()) {
     const std::string folder = root + "/cpu/cpu" + std::to_string(number);
     topology.cpus.push_back({.number = number,
-                             .core = first_cpu(folder + "/topology/thread_siblings_list", number),
-                             .cache = last_level_cache(folder),
+                             .core = first_of(cpus_in(folder + "/topology/thread_siblings_list"), number),
+                             .cache = first_of(last_level_cache_cpus(folder), 0),
                              .node = node_of_cpu.contains(number) ? node_of_cpu.at(number) : 0});
   }
   return topology;

@@ -1,6 +1,7 @@
 // The simulated time of an operation in which all nodes do the same at the same time, from the plans of one node.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <span>
@@ -20,5 +21,8 @@ std::optional<Time> time_of_alike_nodes(std::span<const Plan> plans, const Team&
 
 /// What a plan takes at least: what it keeps the injection of its process for.
 double least_seconds_of(const Plan& plan, const Team& team, const Machine& machine);
+
+/// How many steps this thread has simulated so far, one by one: what costs and choices take.
+std::uint64_t simulated_steps() noexcept;
 
 }  // namespace penstock::plan

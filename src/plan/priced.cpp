@@ -21,6 +21,8 @@
 namespace penstock::plan {
 namespace {
 
+thread_local std::uint64_t simulated_by_this_thread = 0;
+
 // Time: double, or Cost for the terms along the critical path.
 template <class Time>
 class PricedRun {
@@ -28,6 +30,7 @@ class PricedRun {
   /// The plans of all ranks, or of those of some nodes.
   PricedRun(std::span<const Plan> plans, const Team& team, const Machine& machine)
       : team_(team), machine_(machine), prices_{machine}, graph_(plans, team.node_of_rank), steps_(graph_.size()) {
+    simulated_by_this_thread += graph_.size();
     place_cores();
     for (StepIndex index = 0; index < steps_.size(); ++index)
       steps_[index] = {.waits = step_of(index).dependency_count, .tasks_left = graph_.tasks_of(index).size()};
@@ -395,6 +398,8 @@ std::optional<Time> plan::time_of_alike_nodes(std::span<const Plan> plans, const
   if (!run.close()) return std::nullopt;
   return run.try_run(most_seconds);
 }
+
+std::uint64_t plan::simulated_steps() noexcept { return simulated_by_this_thread; }
 
 double plan::least_seconds_of(const Plan& plan, const Team& team, const Machine& machine) {
   const Prices<double> prices{machine};

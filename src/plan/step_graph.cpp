@@ -15,7 +15,11 @@ StepGraph::StepGraph(std::span<const Plan> plans, std::span<const std::int32_t> 
     for (StepId id = 0; id < plans[at].steps.size(); ++id)
       nodes_.push_back({static_cast<std::uint32_t>(at), plans[at].rank, id});
   }
-  order_steps();
+  next_ = Lists<Index>(size(), [&](const auto& visit) {
+    for (Index index = 0; index < size(); ++index)
+      for (const StepId earlier : dependencies(plan(index), id(index)))
+        visit(first_step_[nodes_[index].plan] + earlier, index);
+  });
   match();
   if (!node_of_rank.empty()) gather_tasks(node_of_rank);
 }
@@ -23,20 +27,6 @@ StepGraph::StepGraph(std::span<const Plan> plans, std::span<const std::int32_t> 
 std::string StepGraph::words(Index index) const {
   return "rank " + std::to_string(rank(index)) + ", step " + std::to_string(id(index)) + " (" +
          describe(plan(index), step(index)) + ")";
-}
-
-void StepGraph::order_steps() {
-  std::vector<std::size_t> counts(size() + 1);
-  const auto for_each_edge = [&](const auto& visit) {
-    for (Index index = 0; index < size(); ++index)
-      for (const StepId earlier : dependencies(plan(index), id(index)))
-        visit(first_step_[nodes_[index].plan] + earlier, index);
-  };
-  for_each_edge([&](Index before, Index) { ++counts[before + 1]; });
-  for (std::size_t i = 1; i < counts.size(); ++i) counts[i] += counts[i - 1];
-  first_next_ = counts;
-  next_.resize(counts.back());
-  for_each_edge([&](Index before, Index after) { next_[counts[before]++] = after; });
 }
 
 // Sorting takes half the memory of a hash table, and there can be millions of steps.

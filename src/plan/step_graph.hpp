@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/plan.hpp"
+#include "plan/lists.hpp"
 
 namespace penstock::plan {
 
@@ -49,9 +50,7 @@ class StepGraph {
   std::string words(Index step) const;
 
   /// The steps that depend on the step.
-  std::span<const Index> next(Index step) const {
-    return std::span(next_).subspan(first_next_[step], first_next_[step + 1] - first_next_[step]);
-  }
+  std::span<const Index> next(Index step) const { return next_.of(step); }
   /// Messages and signals whose other end has no plan here, or that are not the only ones of their tag.
   const std::vector<Index>& unmatched() const { return unmatched_; }
   /// Of all nodes. Ranks of one node have the same tasks, so each is here once.
@@ -63,15 +62,13 @@ class StepGraph {
   }
 
  private:
-  void order_steps();
   void match();
   void gather_tasks(std::span<const std::int32_t> node_of_rank);
 
   std::span<const Plan> plans_;
   std::vector<Node> nodes_;
-  std::vector<Index> first_step_;        // by plan
-  std::vector<std::size_t> first_next_;  // by step, into next_
-  std::vector<Index> next_;
+  std::vector<Index> first_step_;  // by plan
+  Lists<Index> next_;
   std::vector<Index> unmatched_;
   std::vector<Task> tasks_;
   std::unordered_map<Index, std::vector<std::size_t>> published_by_;  // by publish_tasks step

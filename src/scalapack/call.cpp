@@ -36,7 +36,7 @@ struct Numbers {
 
 /// The sum of the keys of all ranks identifies the call, so each rank's key depends on its rank.
 Numbers numbers_of(const RankInfo& info, const Routine& routine, int rank) {
-  std::int32_t words[sizeof(RankInfo) / sizeof(std::int32_t)];
+  std::uint64_t words[sizeof(RankInfo) / sizeof(std::uint64_t)];
   static_assert(std::is_trivially_copyable_v<RankInfo> && sizeof(words) == sizeof(RankInfo));
   std::memcpy(words, &info, sizeof(RankInfo));
   Numbers numbers;
@@ -44,7 +44,7 @@ Numbers numbers_of(const RankInfo& info, const Routine& routine, int rank) {
     std::uint64_t& key = numbers.key[i];
     key = base::mix(base::mix(base::kSeed * (i + 1), static_cast<std::uint64_t>(rank)),
                     static_cast<std::uint64_t>(routine.dtype) << 8 | static_cast<std::uint64_t>(routine.op));
-    for (const std::int32_t word : words) key = base::mix(key, static_cast<std::uint32_t>(word));
+    for (const std::uint64_t word : words) key = base::mix(key, word);
   }
   return numbers;
 }

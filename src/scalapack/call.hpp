@@ -43,12 +43,12 @@ struct Call {
   std::int64_t rows = 0;  ///< of sub(target)
   std::int64_t columns = 0;
   const void* input = nullptr;
-  const int* source_descriptor = nullptr;
-  int source_row = 1, source_column = 1;
+  const Int* source_descriptor = nullptr;
+  Int source_row = 1, source_column = 1;
   void* output = nullptr;
-  const int* target_descriptor = nullptr;
-  int target_row = 1, target_column = 1;
-  int context = -1;  ///< of the call; has all processes of both matrices
+  const Int* target_descriptor = nullptr;
+  Int target_row = 1, target_column = 1;
+  Int context = -1;  ///< of the call; has all processes of both matrices
   int context_parameter = 0;
   std::complex<double> alpha = 1.0;
   std::complex<double> beta = 0.0;

@@ -13,7 +13,7 @@ constexpr int kBlockCyclicFirst = 2;
 
 bool is_replicated(std::int64_t first_process) { return first_process < 0; }
 
-bool has_first_blocks(const int* descriptor, Descriptors kind) {
+bool has_first_blocks(const Int* descriptor, Descriptors kind) {
   return kind == Descriptors::pblas && descriptor[0] == kBlockCyclicFirst;
 }
 
@@ -54,14 +54,15 @@ std::int64_t local_length(const Dimension& dimension) { return dimension.axis.lo
 
 /// The order of the processes, starting at the one with the first block; a replicated matrix has one order of a single
 /// process per copy.
-std::vector<std::vector<std::int32_t>> orders(std::int32_t processes, std::int32_t first) {
+std::vector<std::vector<std::int32_t>> orders(std::int64_t processes, std::int64_t first) {
   std::vector<std::vector<std::int32_t>> copies;
   if (is_replicated(first)) {
     for (std::int32_t process = 0; process < processes; ++process) copies.push_back({process});
     return copies;
   }
   copies.emplace_back();
-  for (std::int32_t step = 0; step < processes; ++step) copies[0].push_back((first + step) % processes);
+  for (std::int64_t step = 0; step < processes; ++step)
+    copies[0].push_back(static_cast<std::int32_t>((first + step) % processes));
   return copies;
 }
 
@@ -73,13 +74,13 @@ bool Operand::agrees_with(const Operand& other) const {
   same.grid_row = grid_row;
   same.grid_column = grid_column;
   const auto words = [](const Operand& operand) {
-    static_assert(std::is_trivially_copyable_v<Operand> && sizeof(Operand) % sizeof(std::int32_t) == 0);
-    return std::span(reinterpret_cast<const std::int32_t*>(&operand), sizeof(Operand) / sizeof(std::int32_t));
+    static_assert(std::is_trivially_copyable_v<Operand> && sizeof(Operand) % sizeof(std::int64_t) == 0);
+    return std::span(reinterpret_cast<const std::int64_t*>(&operand), sizeof(Operand) / sizeof(std::int64_t));
   };
   return std::ranges::equal(words(*this), words(same));
 }
 
-Operand read_operand(const int* descriptor, int row_index, int column_index, Descriptors kind) {
+Operand read_operand(const Int* descriptor, Int row_index, Int column_index, Descriptors kind) {
   const Grid grid = grid_of(descriptor[1]);
   if (!grid.has_me()) return {};
   Operand operand;
@@ -90,7 +91,7 @@ Operand read_operand(const int* descriptor, int row_index, int column_index, Des
   operand.grid_column = grid.column;
   operand.rows = descriptor[2];
   operand.columns = descriptor[3];
-  const int* const blocks = descriptor + (has_first_blocks(descriptor, kind) ? 6 : 4);
+  const Int* const blocks = descriptor + (has_first_blocks(descriptor, kind) ? 6 : 4);
   operand.first_row_block = descriptor[4];
   operand.first_column_block = descriptor[5];
   operand.row_block = blocks[0];
@@ -103,7 +104,7 @@ Operand read_operand(const int* descriptor, int row_index, int column_index, Des
   return operand;
 }
 
-std::optional<Complaint> check(const Operand& operand, const int* descriptor, std::int64_t rows, std::int64_t columns,
+std::optional<Complaint> check(const Operand& operand, const Int* descriptor, std::int64_t rows, std::int64_t columns,
                                const Position& position, Descriptors kind) {
   if (operand.present == 0) return std::nullopt;
   const std::string matrix(1, position.name);
@@ -123,7 +124,7 @@ std::optional<Complaint> check(const Operand& operand, const int* descriptor, st
   if (operand.row_block < 1) return entry(5 + shift, "MB", operand.row_block, "at least 1");
   if (operand.column_block < 1) return entry(6 + shift, "NB", operand.column_block, "at least 1");
   const int least = kind == Descriptors::pblas ? -1 : 0;  // -1: replicated
-  const auto process = [&](int given, int count) { return given >= least && given < count; };
+  const auto process = [&](std::int64_t given, std::int64_t count) { return given >= least && given < count; };
   if (!process(operand.first_grid_row, operand.grid_rows))
     return entry(7 + shift, "RSRC", operand.first_grid_row,
                  "a row of the process grid, 0 to " + std::to_string(operand.grid_rows - 1));

@@ -9,23 +9,24 @@
 
 #include "penstock/layout.hpp"
 #include "scalapack/host.hpp"
+#include "scalapack/integer.hpp"
 
 namespace penstock::scalapack {
 
 /// What one process knows about an operand; all zeros if it is not in the operand's context. Processes exchange it as
 /// bytes. ScaLAPACK's and the PBLAS's names in brackets.
 struct Operand {
-  std::int32_t present = 0;
+  std::int64_t present = 0;
   // Equal on all processes of the context.
-  std::int32_t grid_rows = 0, grid_columns = 0;
-  std::int32_t rows = 0, columns = 0;                        ///< of the whole matrix (M, N)
-  std::int32_t first_row_block = 0, first_column_block = 0;  ///< (IMB, INB)
-  std::int32_t row_block = 0, column_block = 0;              ///< (MB, NB)
-  std::int32_t first_grid_row = 0, first_grid_column = 0;    ///< (RSRC, CSRC)
-  std::int32_t row_begin = 0, column_begin = 0;              ///< of the submatrix, from 0 (IA - 1, JA - 1)
+  std::int64_t grid_rows = 0, grid_columns = 0;
+  std::int64_t rows = 0, columns = 0;                        ///< of the whole matrix (M, N)
+  std::int64_t first_row_block = 0, first_column_block = 0;  ///< (IMB, INB)
+  std::int64_t row_block = 0, column_block = 0;              ///< (MB, NB)
+  std::int64_t first_grid_row = 0, first_grid_column = 0;    ///< (RSRC, CSRC)
+  std::int64_t row_begin = 0, column_begin = 0;              ///< of the submatrix, from 0 (IA - 1, JA - 1)
   // This process's own.
-  std::int32_t leading_elems = 0;  ///< (LLD)
-  std::int32_t grid_row = 0, grid_column = 0;
+  std::int64_t leading_elems = 0;  ///< (LLD)
+  std::int64_t grid_row = 0, grid_column = 0;
 
   bool agrees_with(const Operand& other) const;
 };
@@ -50,10 +51,10 @@ struct Complaint {
 };
 
 /// Reads a descriptor, if this process is in its context. Local.
-Operand read_operand(const int* descriptor, int row_index, int column_index, Descriptors kind);
+Operand read_operand(const Int* descriptor, Int row_index, Int column_index, Descriptors kind);
 
 /// The first error of a submatrix of rows x columns elements that this process can find. Local.
-std::optional<Complaint> check(const Operand& operand, const int* descriptor, std::int64_t rows, std::int64_t columns,
+std::optional<Complaint> check(const Operand& operand, const Int* descriptor, std::int64_t rows, std::int64_t columns,
                                const Position& position, Descriptors kind);
 
 /// Whether a Layout can describe it: not if the first block is longer than the others.

@@ -39,7 +39,7 @@ const void* library_of(const void* address) {
 
 /// The same routine of another library: the next definition after this one, or any that the process has by this name.
 template <typename Function>
-Function next(const char* symbol, const char* routine, int context) {
+Function next(const char* symbol, const char* routine, Int context) {
   static const char here = 0;
   for (void* const where : {RTLD_NEXT, RTLD_DEFAULT}) {
     void* const found = dlsym(where, symbol);
@@ -57,44 +57,45 @@ Function next(const char* symbol, const char* routine, int context) {
 
 using namespace penstock;
 using scalapack::Call;
+using scalapack::Int;
 using scalapack::Routine;
 
 // The Fortran name does not call the C name, since that may be resolved to another library.
 #define PENSTOCK_GEMR2D(letter, name, dtype)                                                                     \
   static constexpr Routine k##letter##Gemr2d = scalapack::gemr2d(name, DType::dtype);                            \
-  extern "C" PENSTOCK_API void Cp##letter##gemr2d(int m, int n, const void* a, int ia, int ja, const int* desca, \
-                                                  void* b, int ib, int jb, const int* descb, int context) {      \
+  extern "C" PENSTOCK_API void Cp##letter##gemr2d(Int m, Int n, const void* a, Int ia, Int ja, const Int* desca, \
+                                                  void* b, Int ib, Int jb, const Int* descb, Int context) {      \
     scalapack::run(k##letter##Gemr2d,                                                                            \
                    {m, n, a, desca, ia, ja, b, descb, ib, jb, context, scalapack::kContextOfGemr2d});            \
   }                                                                                                              \
-  extern "C" PENSTOCK_API void p##letter##gemr2d_(const int* m, const int* n, const void* a, const int* ia,      \
-                                                  const int* ja, const int* desca, void* b, const int* ib,       \
-                                                  const int* jb, const int* descb, const int* context) {         \
+  extern "C" PENSTOCK_API void p##letter##gemr2d_(const Int* m, const Int* n, const void* a, const Int* ia,      \
+                                                  const Int* ja, const Int* desca, void* b, const Int* ib,       \
+                                                  const Int* jb, const Int* descb, const Int* context) {         \
     scalapack::run(k##letter##Gemr2d,                                                                            \
                    {*m, *n, a, desca, *ia, *ja, b, descb, *ib, *jb, *context, scalapack::kContextOfGemr2d});     \
   }
 
 #define PENSTOCK_TRMR2D(letter, name, dtype)                                                                       \
   static constexpr Routine k##letter##Trmr2d = scalapack::trmr2d(name, DType::dtype);                              \
-  extern "C" PENSTOCK_API void Cp##letter##trmr2d(const char* uplo, const char* diag, int m, int n, const void* a, \
-                                                  int ia, int ja, const int* desca, void* b, int ib, int jb,       \
-                                                  const int* descb, int context) {                                 \
+  extern "C" PENSTOCK_API void Cp##letter##trmr2d(const char* uplo, const char* diag, Int m, Int n, const void* a, \
+                                                  Int ia, Int ja, const Int* desca, void* b, Int ib, Int jb,       \
+                                                  const Int* descb, Int context) {                                 \
     Call call{m, n, a, desca, ia, ja, b, descb, ib, jb, context, scalapack::kContextOfTrmr2d};                     \
     call.trapezoid = {*uplo, *diag};                                                                               \
     scalapack::run(k##letter##Trmr2d, call);                                                                       \
   }                                                                                                                \
   extern "C" PENSTOCK_API void p##letter##trmr2d_(                                                                 \
-      const char* uplo, const char* diag, const int* m, const int* n, const void* a, const int* ia, const int* ja, \
-      const int* desca, void* b, const int* ib, const int* jb, const int* descb, const int* context) {             \
+      const char* uplo, const char* diag, const Int* m, const Int* n, const void* a, const Int* ia, const Int* ja, \
+      const Int* desca, void* b, const Int* ib, const Int* jb, const Int* descb, const Int* context) {             \
     Call call{*m, *n, a, desca, *ia, *ja, b, descb, *ib, *jb, *context, scalapack::kContextOfTrmr2d};              \
     call.trapezoid = {*uplo, *diag};                                                                               \
     scalapack::run(k##letter##Trmr2d, call);                                                                       \
   }
 
 #define PENSTOCK_TRAN(symbol, name, scalar, dtype, op)                                                                 \
-  extern "C" PENSTOCK_API void symbol##_(const int* m, const int* n, const scalar* alpha, const void* a,               \
-                                         const int* ia, const int* ja, const int* desca, const scalar* beta, void* c,  \
-                                         const int* ic, const int* jc, const int* descc) {                             \
+  extern "C" PENSTOCK_API void symbol##_(const Int* m, const Int* n, const scalar* alpha, const void* a,               \
+                                         const Int* ia, const Int* ja, const Int* desca, const scalar* beta, void* c,  \
+                                         const Int* ic, const Int* jc, const Int* descc) {                             \
     static constexpr Routine kRoutine = scalapack::tran(name, DType::dtype, MatrixOp::op);                             \
     if (scalapack::run(kRoutine, {*m, *n, a, desca, *ia, *ja, c, descc, *ic, *jc, desca[1], scalapack::kContextOfTran, \
                                   scalapack::wide(*alpha), scalapack::wide(*beta)}))                                   \

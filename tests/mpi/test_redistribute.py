@@ -453,6 +453,30 @@ def test_batches(comm: ps.Comm, rng: np.random.Generator, op: str, relabel: bool
                 np.testing.assert_array_equal(result.local, ps.DistArray.from_global(target, expected, comm.rank).local)
 
 
+def test_a_batch_with_one_relabeling_for_all(comm: ps.Comm, rng: np.random.Generator) -> None:
+    shapes = [tuple(int(n) for n in rng.integers(1, 30, 2)) for _ in range(3)]
+    sources = [random_layout(rng, shape, comm.size) for shape in shapes]
+    given = [random_layout(rng, shape, comm.size) for shape in shapes]
+    batch = comm.plan_redistribute(sources, given, np.float32, relabel="always", relabel_jointly=True)
+    found = ps.relabel_jointly([ps.RelabelTransfer(*pair, np.float32) for pair in zip(sources, given)], comm.size)
+    for target, layout, each in zip(given, batch.targets, batch.relabelings):
+        assert each.permutation == found.permutation
+        assert layout == target.relabeled(found.permutation)
+    for name in ("bytes_before", "bytes_after"):
+        assert sum(getattr(each, name) for each in batch.relabelings) == getattr(found, name)
+    values = [numbers(rng, shape, "float32") for shape in shapes]
+    results = [ps.DistArray.zeros(target, np.float32, comm.rank) for target in batch.targets]
+    batch.run([ps.DistArray.from_global(*pair, comm.rank) for pair in zip(sources, values)], results)
+    for target, result, value in zip(batch.targets, results, values):
+        np.testing.assert_array_equal(result.local, ps.DistArray.from_global(target, value, comm.rank).local)
+
+    with pytest.raises(ps.Error, match="joint relabeling given without a relabeling"):
+        comm.plan_redistribute(sources, given, np.float32, relabel_jointly=True)
+    if comm.size > 1:
+        with pytest.raises(ps.Error, match="the choice to relabel of rank 1 differs"):
+            comm.plan_redistribute(sources, given, np.float32, relabel=True, relabel_jointly=comm.rank == 1)
+
+
 @pytest.mark.anywhere
 def test_a_plan_draws_who_owns_what(comm: ps.Comm, tmp_path: Path) -> None:
     if not find_spec("matplotlib"):  # rank 0 alone imports it

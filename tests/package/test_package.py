@@ -165,8 +165,10 @@ def test_pkg_config_compiles_a_program(prefix: Path, tmp_path: Path) -> None:
     run("c++", "-std=c++20", ROOT / "examples/cmake/versions.cpp", "-o", program, *flags)
     assert "right" in run(program, "memory:x", LD_LIBRARY_PATH=str(moved / "lib"))
     for mpi in MPIS:
-        assert f"-lpenstock_scalapack_{mpi}" in run("pkg-config", "--libs", f"penstock-scalapack-{mpi}", **search)
-        assert (moved / f"lib/libpenstock_scalapack_{mpi}.so").exists()
+        for width in ("scalapack", "scalapack_ilp64"):
+            name = f"penstock-{width}-{mpi}".replace("_", "-")
+            assert f"-lpenstock_{width}_{mpi}" in run("pkg-config", "--libs", name, **search)
+            assert (moved / f"lib/libpenstock_{width}_{mpi}.so").exists()
 
 
 @pytest.mark.parametrize("mpi", MPIS)

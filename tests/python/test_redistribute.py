@@ -172,6 +172,11 @@ def failing_cost(cost):
         (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), dtype="float31"), "float31"),
         (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), policy="maybe"), "'maybe'.*'worthwhile'"),
         (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), cost=3), "expected a TransferCost"),
+        (lambda: ps.relabel_jointly([(ps.Layout.whole((2,)),) * 2]), "a tuple given .* expected RelabelTransfer"),
+        (
+            lambda: ps.relabel_jointly([ps.RelabelTransfer(*(ps.Layout.whole((2,)),) * 2, side="left")]),
+            "side is 'left'; expected 'source' or 'target'",
+        ),
         (lambda: ps.TransferCost.pairs([[1.0]], [[1.0, 2.0]]), r"\(1, 2\); expected \(n, n\)"),
         (lambda: failing_cost(lambda i, j, size: 1 / 0), "division by zero"),
         (lambda: failing_cost(lambda i, j, size: np.nan), "expected a finite number"),

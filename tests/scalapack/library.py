@@ -13,7 +13,9 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 MPI_NAME = "openmpi"  # Debian's MPICH is called otherwise than the one of build/mpi, so a process would have both
-OURS = Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build/release")) / f"src/libpenstock_scalapack_{MPI_NAME}.so"
+LIBRARIES = Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build/release")) / "src"
+OURS = LIBRARIES / f"libpenstock_scalapack_{MPI_NAME}.so"
+OURS_ILP64 = LIBRARIES / f"libpenstock_scalapack_ilp64_{MPI_NAME}.so"
 LETTERS = {"i": np.int32, "s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 TRAN = {"pstran_": "s", "pdtran_": "d", "pctranu_": "c", "pztranu_": "z", "pctranc_": "c", "pztranc_": "z"}
 
@@ -88,8 +90,9 @@ def _arguments(a, at_a, desc_a, b, at_b, desc_b) -> tuple:
 class Library:
     """The routines of a shared library, with arguments as Fortran takes them."""
 
-    def __init__(self, path: str | Path, mode: int) -> None:
+    def __init__(self, path: str | Path, mode: int, integer: type = ctypes.c_int) -> None:
         self._library = ctypes.CDLL(str(path), mode=mode)
+        self._integer = integer
 
     def gemr2d(self, letter, shape, a, at_a, desc_a, b, at_b, desc_b, context) -> None:
         matrices = _arguments(a, at_a, desc_a, b, at_b, desc_b)
@@ -145,6 +148,10 @@ class Library:
         def reference(value: object) -> object:
             if isinstance(value, np.ndarray):
                 return ctypes.c_void_p(value.ctypes.data)
-            return ctypes.byref(ctypes.c_int(int(value)) if isinstance(value, (int, np.integer)) else value)
+            if isinstance(value, (int, np.integer)):
+                value = self._integer(int(value))
+            elif isinstance(value, ctypes.Array) and value._type_ is ctypes.c_int:  # a descriptor
+                value = (self._integer * len(value))(*value)
+            return ctypes.byref(value)
 
         getattr(self._library, name)(*(reference(argument) for argument in arguments))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 
 import numpy as np
@@ -296,6 +298,24 @@ def test_a_call_that_is_known_may_differ_in_leading_dimensions_alone(
             # Process 0 reports a contradiction. The process with the wrong leading dimension reports that.
             if last if "lld" in wrong else WORLD.rank == 0:
                 assert words in said, said
+
+
+@pytest.mark.skipif("PENSTOCK_SCALAPACK_ILP64" not in os.environ, reason="indices have 32 bits")
+def test_indices_of_more_than_31_bits(ours: Library, line: Grid) -> None:
+    block = 2**31
+    row = Matrix(line, (1, block + 10), (1, block))
+    short = Matrix(line, (1, 5), (1, 2))
+    elems = block + 10 if line.columns == 1 else (block, 10, 0)[min(line.column, 2)]
+    no_reserve = 0x4000  # mmap.MAP_NORESERVE of Python 3.13: all but a page of it is never touched
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve
+    memory = np.frombuffer(mmap.mmap(-1, 4 * max(elems, 1), flags=flags), np.int32)
+    if elems in (10, block + 10):  # the process that owns the end
+        memory[elems - 10 : elems] = np.arange(10)
+    descriptor = (ctypes.c_int64 * 9)(1, line.context, *row.shape, *row.block, 0, 0, 1)
+    result = short.local(np.zeros(short.shape, np.int32))
+    where = ((0, block + 3), descriptor, result, (0, 0), short.descriptor())
+    ours.gemr2d("i", (1, 5), memory, *where, line.context)
+    equal_everywhere(result, short.local(np.arange(3, 8, dtype=np.int32)[None]), "columns from 2^31 + 3")
 
 
 def test_contexts_come_and_go(ours: Library, theirs: Library, rng: np.random.Generator) -> None:

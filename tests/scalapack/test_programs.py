@@ -19,6 +19,10 @@ PROGRAMS = Path("/usr/lib") / f"{os.uname().machine}-linux-gnu/scalapack/{MPI_NA
 DATA = Path("/usr/share/scalapack")
 RANKS = 4
 
+needs_scalapack = pytest.mark.skipif(
+    scalapack_name() is None, reason="ScaLAPACK is not installed; `./dev test --all` does that on Debian"
+)
+
 
 def mpiexec(ranks: int, *command: str | Path, cwd: Path, **environment: str | Path) -> str:
     launch = [ROOT / "dev", "exec", "mpiexec", "-n", ranks, "env"]
@@ -45,27 +49,45 @@ def served(folder: Path) -> dict[str, dict[str, int]]:
     return {}
 
 
-@pytest.mark.skipif(
-    scalapack_name() is None, reason="ScaLAPACK is not installed; `./dev test --all` does that on Debian"
-)
-@pytest.mark.parametrize("ranks", [1, 2, 4, 6])
-def test_calls(ranks: int, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        ROOT / "scripts/mpi_pytest.py",
-        tmp_path / "rank",
-        Path(__file__).parent / "test_calls.py",
-    ]
+def wide_scalapack(folder: Path) -> Path:
+    """Build the parts of a ScaLAPACK with integers of 64 bits that Penstock calls."""
+    path = folder / "libwide.so"
+    source = Path(__file__).with_name("ilp64.c")
+    command = ["cc", "-shared", "-fPIC", f'-DSCALAPACK="{scalapack_name()}"', source, "-ldl", "-o", path]
+    subprocess.run([str(word) for word in command], check=True)
+    return path
+
+
+def run_tests(file: str, ranks: int, integers: str, folder: Path) -> None:
+    """Run a file of tests on all ranks of a job, in whose BLACS integers have this length."""
+    command = [sys.executable, ROOT / "scripts/mpi_pytest.py", folder / "rank", Path(__file__).with_name(file)]
+    environment = {"PENSTOCK_SCALAPACK_JOB": "1", "PENSTOCK_REPORT": folder / "report"}
+    if integers == "ilp64":
+        environment["PENSTOCK_SCALAPACK_ILP64"] = wide_scalapack(folder)
     try:
-        mpiexec(ranks, *command, cwd=tmp_path, PENSTOCK_SCALAPACK_JOB="1", PENSTOCK_REPORT=tmp_path / "report")
+        mpiexec(ranks, *command, cwd=folder, **environment)
     except AssertionError as error:
-        logs = "\n".join(path.read_text()[-3000:] for path in sorted(tmp_path.glob("rank.*.log")))
+        logs = "\n".join(path.read_text()[-3000:] for path in sorted(folder.glob("rank.*.log")))
         raise AssertionError(f"{error}\n{logs}") from None
-    assert "passed" in (tmp_path / "rank.0.log").read_text()
+    assert "passed" in (folder / "rank.0.log").read_text()
+
+
+@needs_scalapack
+@pytest.mark.parametrize(
+    ("ranks", "integers"), [(1, "lp64"), (2, "lp64"), (4, "lp64"), (6, "lp64"), (1, "ilp64"), (4, "ilp64")]
+)
+def test_calls(ranks: int, integers: str, tmp_path: Path) -> None:
+    run_tests("test_calls.py", ranks, integers, tmp_path)
     counts = served(tmp_path)
     assert counts["PDGEMR2D"]["calls"] > 36
     assert counts["PDTRAN"]["passed_on"] == 1
     assert counts["PIGEMR2D"]["plans"] < counts["PIGEMR2D"]["calls"] / 2
+
+
+@needs_scalapack
+@pytest.mark.parametrize("integers", ["lp64", "ilp64"])
+def test_integers_of_another_length_are_an_error(integers: str, tmp_path: Path) -> None:
+    run_tests("test_integers.py", 2, integers, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -77,12 +77,14 @@ def redistribution(comm: ps.Comm, source: ps.Layout, target: ps.Layout, a: NDArr
     plan.run(a, a, alpha=2.0)
     plan.run([a, a], ps.DistArray(target, a))
     assert_type(plan.start(a, a), ps.Request)
-    batch = comm.plan_redistribute([source], [target], np.float64)
+    batch = comm.plan_redistribute([source], [target], np.float64, relabel=True, relabel_jointly=True)
     assert_type(batch, ps.RedistributionBatch)
     assert_type(batch.targets, list[ps.Layout])
     found = ps.relabel(source, target, cost=ps.TransferCost.nodes([0, 0], np.ones((1, 1)), np.ones((1, 1))))
     assert_type(found, ps.Relabeling)
     assert_type(found.reduction_pct, float)
+    joint = ps.relabel_jointly([ps.RelabelTransfer(source, target, op="T", side="source")], ranks=2)
+    assert_type(joint, ps.Relabeling)
 
 
 def checkpoints(part: ps.DistArray, dataset: ps.Dataset) -> None:

@@ -2,6 +2,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <string_view>
 #include <tuple>
@@ -9,7 +10,9 @@
 #include <utility>
 
 #include "collectives/choose/defaults.hpp"
+#include "collectives/cost/costs.hpp"
 #include "collectives/parts/group.hpp"
+#include "collectives/parts/leaders.hpp"
 #include "collectives/parts/levels.hpp"
 #include "penstock/choice_by_cost.hpp"
 #include "plan/prices.hpp"
@@ -27,7 +30,10 @@ struct NodeSizes {
 namespace {
 
 constexpr double kGain = 0.9;                // costs are exact to a tenth
+constexpr int kFewRanks = 64;                // among more, estimates stand for costs that take long to find
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
+constexpr int kMostFollowingRing = 32;       // nodes, among which tasks follow a ring of leaders
+constexpr std::size_t kLeadersOfRing = 4;    // of multi_leader
 constexpr int kMostAlltoallRanks = 1024;     // beyond, planning it for the ranks of one node takes too long
 
 bool has_choice(CollectiveKind kind) {
@@ -62,9 +68,59 @@ std::string microseconds(double seconds) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " us";
 }
 
+/// What combining and spreading inside the nodes takes at least: the work of a leader, or of all cores if they share
+/// tasks.
+struct InsideNodes {
+  double up = 0;
+  double down = 0;
+  bool are_shared = false;
+  double first = 0;           ///< of one segment, with tasks: until all of one is complete, both ways
+  std::uint64_t segment = 0;  ///< bytes; 0: rows that are no pipelines
+};
+InsideNodes least_inside(const Algorithm& row, const NodeSizes& sizes, const Team& team, const Collective& collective,
+                         const Machine& machine) {
+  const collectives::LevelsRow* levels = collectives::levels_row(row.name);
+  const bool is_by_many = row.name.starts_with("multi_leader_");
+  const bool is_by_leaders = row.kind == CollectiveKind::allreduce &&
+                             (row.name.starts_with("leader_") || row.name.starts_with("multi_leader"));
+  if (sizes.smallest < 2 || !team.domain_of_rank.empty() || (levels == nullptr && !is_by_leaders)) return {};
+  const bool sums = row.kind != CollectiveKind::bcast;
+  const bool spreads = row.kind != CollectiveKind::reduce;
+  const std::uint64_t bytes = collective.count * collective.item_bytes();
+  const auto all = static_cast<double>(bytes);
+  const Machine::Node& node = machine.node;
+  const plan::Prices<double> prices{machine};
+  const std::uint64_t segments = levels != nullptr ? collectives::Segments(collective).count() : 1;
+  const std::size_t leaders = is_by_many ? collectives::kManySlots : row.name == "multi_leader" ? kLeadersOfRing : 1;
+  const std::uint64_t segment = bytes / segments / std::min(leaders, static_cast<std::size_t>(sizes.smallest));
+  InsideNodes least{.segment = levels != nullptr ? segment : 0};
+  least.are_shared = levels != nullptr ? collectives::uses_tasks(team, collective, levels->inside)
+                                       : !is_by_many && bytes > collectives::kLeaderTaskBytes &&
+                                             collectives::shared_nodes(team, collective);
+  const double others = sizes.smallest - 1;
+  if (least.are_shared) {
+    const double cores = std::clamp(node.cores, 1, sizes.smallest);
+    const double read = all * node.remote_read_seconds_per_byte;
+    if (sums) least.up = ((others + 1) * read + others * all * node.combine_seconds_per_byte) / cores;
+    if (spreads) least.down = others * read / cores;
+    const auto ranks = static_cast<std::size_t>(sizes.smallest);
+    const std::uint64_t piece = segment / collectives::task_pieces(segment, {});
+    if (levels != nullptr)
+      least.first = (sums ? prices.task(piece, ranks, 1) : 0) + (spreads ? prices.task(piece, 1, ranks - 1) : 0);
+    return least;
+  }
+  const double copied = prices.copy(segment);
+  const double receive =
+      node.flag_seconds + (team.single_copy ? std::min(copied, prices.remote_read(segment)) : copied);
+  const double children = collectives::log2_ceil(sizes.smallest);
+  if (sums) least.up = children * static_cast<double>(segments) * (receive + prices.combine(segment));
+  if (spreads) least.down = children * receive;
+  return least;
+}
+
 /// What a row takes at least, from messages that wait for each other and from what one link carries. It only saves the
 /// cost of rows that cannot win.
-double least_seconds(const Algorithm& row, const NodeSizes& sizes, double bytes, const Machine& machine) {
+double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes, const Machine& machine) {
   const Machine::Network& network = machine.network;
   const double hop = network.latency_seconds + 2 * network.overhead_seconds + network.gap_seconds;
   const double all = bytes * network.seconds_per_byte;
@@ -98,6 +154,34 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, double bytes,
   // Trees with two children at most are the lowest with as many rounds; binomial ones send all in each.
   const bool is_binomial = row.name == "hierarchical" || row.name == "node_shared";
   return std::max((is_both ? 2 : 1) * rounds * hop, (is_binomial ? rounds : 1) * all);
+}
+
+/// As least_between(), with the work inside the nodes. Tasks overlap with messages.
+double least_seconds(const Algorithm& row, const NodeSizes& sizes, const Team& team, const Collective& collective,
+                     const Machine& machine) {
+  const auto bytes = static_cast<double>(collective.count * collective.item_bytes());
+  const double between = least_between(row, sizes, bytes, machine);
+  const bool has_rounds = is_rooted(row.kind) || row.kind == CollectiveKind::allreduce;
+  if (!has_rounds) return between;
+  const InsideNodes inside = least_inside(row, sizes, team, collective, machine);
+  // On the way along a tree of the leaders, a segment passes a link in each round, and is combined on the way up.
+  const Machine::Network& network = machine.network;
+  const plan::Prices<double> prices{machine};
+  const double rounds = std::bit_width(static_cast<unsigned>(sizes.nodes)) - 1;
+  const double hop = network.latency_seconds + 2 * network.overhead_seconds + prices.on_link(inside.segment);
+  double way = rounds * hop;
+  if (inside.segment > 0 && row.kind != CollectiveKind::bcast) way += rounds * prices.combine(inside.segment);
+  if (inside.segment > 0 && row.kind == CollectiveKind::allreduce) way += rounds * hop;
+  if (!inside.are_shared) return std::max(between, inside.up + way + inside.down);
+  const double least = std::max({between, inside.up + inside.down, inside.first + way});
+  if (sizes.ranks <= kFewRanks || inside.segment > 0) return least;
+  // The leaders exchange as if they were alone. Unless parts follow the ring, they do so after the tasks that combine.
+  const std::optional<double> alone =
+      row.name == "multi_leader"
+          ? between + bytes / double{kLeadersOfRing} * machine.node.combine_seconds_per_byte
+          : collectives::cost::estimated_seconds({row.name, team, collective, machine}, sizes.nodes, 1);
+  const bool overlaps = row.name == "leader_doubling" || sizes.nodes <= kMostFollowingRing;
+  return std::max(least, alone.value_or(between) + (overlaps ? 0 : inside.up + inside.down));
 }
 
 }  // namespace
@@ -151,19 +235,35 @@ struct ChoiceByCost::Memory {
 ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   const std::string_view by_threshold = collectives::choose_default(team, collective).name;
   const Algorithm* known = collectives::find(collective.kind, by_threshold);
-  const auto bytes = static_cast<double>(collective.count * collective.item_bytes());
-  const std::optional<double> known_seconds = known->seconds(team, collective, machine);
-  // Without a cost, it takes at least this. Those among all ranks have no bound.
-  if (!known_seconds && !is_candidate(*known)) return {};
-  const double threshold_seconds = known_seconds ? *known_seconds : least_seconds(*known, sizes, bytes, machine);
+  const auto least_of = [&](const Algorithm& row) { return least_seconds(row, sizes, team, collective, machine); };
+  const auto estimate_of = [&](const Algorithm& row) -> std::optional<double> {
+    if (sizes.ranks <= kFewRanks || sizes.smallest != sizes.largest) return std::nullopt;
+    return collectives::cost::estimated_seconds({row.name, team, collective, machine}, sizes.nodes, sizes.largest);
+  };
   std::vector<std::pair<double, const Algorithm*>> rows;
   for (const Algorithm& row : algorithms())
     if (row.kind == collective.kind && &row != known && is_candidate(row) && collectives::fits(row, team, collective))
-      rows.emplace_back(least_seconds(row, sizes, bytes, machine), &row);
+      rows.emplace_back(least_of(row), &row);
   std::ranges::stable_sort(rows, {}, [](const auto& each) { return each.first; });
+
   std::vector<Candidate> candidates;
+  std::optional<double> known_seconds = estimate_of(*known);
+  double best = known_seconds ? *known_seconds * kGain : std::numeric_limits<double>::infinity();
+  std::erase_if(rows, [&](const auto& each) {
+    if (each.first >= best) return false;
+    const std::optional<double> seconds = estimate_of(*each.second);
+    if (!seconds) return false;
+    candidates.push_back({each.second, *seconds});
+    best = std::min(best, *seconds);
+    return true;
+  });
+  // Those among all ranks have no bound. If another row gains in any case, what the known one costs does not matter.
+  const double known_least = is_candidate(*known) ? least_of(*known) : 0;
+  if (!known_seconds && best >= kGain * known_least) known_seconds = known->seconds(team, collective, machine);
+  if (!known_seconds && !is_candidate(*known)) return {};
+  const double threshold_seconds = known_seconds ? *known_seconds : known_least;
   if (known_seconds) candidates.push_back({known, *known_seconds});
-  double best = threshold_seconds * kGain;
+  best = std::min(best, threshold_seconds * kGain);
   for (const auto& [least, row] : rows) {
     if (least >= best) break;
     // A row that takes longer than the best one so far need not be followed to its end.

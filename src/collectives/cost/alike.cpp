@@ -21,7 +21,9 @@ namespace {
 constexpr std::size_t kFewSteps = 320;
 constexpr std::size_t kManySteps = 12'000;    // if there is no other way
 constexpr std::uint64_t kBytesPerStep = 512;  // long data may take more of one node: a choice for them may take longer
-constexpr int kFewRanks = 8;                  // to simulate all of them takes little longer than to simulate one node
+constexpr std::size_t kFirstRanks = 16;
+constexpr std::size_t kUnlikely = 4;  // so many times as many steps as may be
+constexpr int kFewRanks = 8;          // to simulate all of them takes little longer than to simulate one node
 // Nodes of alike rounds that are simulated: more than exchange with a rank at the same time. Those of few ranks take
 // few steps, and more of them average over rounds of unequal length.
 constexpr int kMoreNodes = 16;
@@ -55,6 +57,9 @@ std::optional<Time> time_of(const Call& call, std::span<const int> ranks, std::s
     plans.push_back(row.plan(team, call.collective));
     steps += plans.back().steps.size() + steps_per_plan;
     if (steps > most_steps) return std::nullopt;
+    // The first ranks tell about all.
+    if (plans.size() == kFirstRanks && steps / kFirstRanks > kUnlikely * (most_steps / ranks.size()))
+      return std::nullopt;
     if (plan::least_seconds_of(plans.back(), call.team, call.machine) > call.most_seconds) return std::nullopt;
   }
   return plan::time_of_alike_nodes<Time>(plans, team, call.machine, call.most_seconds);
@@ -168,6 +173,8 @@ std::optional<Time> all_ranks(const Call& call) {
 template <class Time>
 std::optional<Time> alike_nodes(const Call& call) {
   if (node_count(call.team) == 1) return all_ranks<Time>(call);
+  if (is_between_leaders(call))
+    if (const std::optional<Time> time = leaders_in_rounds<Time>(call)) return time;
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, 0);
   if (call.team.size() <= kFewRanks || !are_equal(nodes))
     if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
@@ -205,6 +212,8 @@ std::optional<Time> alike_ranks(const Call& call) {
 template <class Time>
 std::optional<Time> alike_powers_of_two(const Call& call) {
   if (has_power_of_two_nodes(call)) return alike_nodes<Time>(call);
+  if (is_between_leaders(call))
+    if (const std::optional<Time> time = leaders_in_rounds<Time>(call)) return time;
   if (const std::optional<Time> time = all_ranks<Time>(call)) return time;
   // Of few segments: nodes without a pair can be ahead of the others by as many.
   if (!is_between_leaders(call) || !has_rounds(call) ||
@@ -215,6 +224,7 @@ std::optional<Time> alike_powers_of_two(const Call& call) {
 
 template <class Time>
 std::optional<Time> alike_halves(const Call& call) {
+  if (const std::optional<Time> time = leaders_in_rounds<Time>(call)) return time;
   const bool are_alike = has_power_of_two_nodes(call);
   const bool are_equal_parts = call.collective.count % parts_between_nodes(call) == 0;
   // One segment: inside the nodes as well, or of the longest half.

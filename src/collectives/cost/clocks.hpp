@@ -24,6 +24,7 @@ class Server {
  public:
   /// When work ends that is ready at `ready`: in the first idle time that is long enough.
   Time take(const Time& ready, const Time& work) {
+    busy_ = busy_ + work;
     if (!(ready < free_)) {
       if (free_ < ready) idle_.push_back({free_, ready});
       return free_ = ready + work;
@@ -42,9 +43,18 @@ class Server {
     return free_ = free_ + work;
   }
   const Time& free() const { return free_; }
+  const Time& busy() const { return busy_; }
+  /// Between its first work and its last.
+  Time idle() const {
+    Time idle{};
+    for (const auto& [begin, end] : idle_)
+      if (Time{} < begin) idle = idle + (end - begin);
+    return idle;
+  }
 
  private:
   Time free_{};
+  Time busy_{};  // in all
   std::vector<std::pair<Time, Time>> idle_;
 };
 

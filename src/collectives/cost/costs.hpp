@@ -62,6 +62,15 @@ std::optional<Time> alike_halves(const Call& call);
 template <class Time>
 std::optional<Time> alike_chunks(const Call& call);
 
+/// Rows of allreduce by leaders of nodes, by messages inside nodes of equal size: follows the rounds of one node,
+/// without plans, in some microseconds. None for other rows and teams, for parts of few elements, and where this is not
+/// exact.
+template <class Time>
+std::optional<Time> leaders_in_rounds(const Call& call);
+/// The same, also where it is not exact: for data in several segments or chunks, and for several leaders of each node
+/// among nodes that are no power of two. Within a third. All `nodes` have as many `ranks`.
+std::optional<double> estimated_seconds(const Call& call, int nodes, int ranks);
+
 /// reduce_scatter: if all parts have one length, as the row of reduce_scatter_block of this name; if not, as
 /// all_ranks().
 template <class Time>

@@ -482,13 +482,26 @@ class Pipeline {
   Time end_{};
 };
 
+/// How many of a long pipeline's segments are followed.
+std::uint32_t followed_segments(std::uint32_t per_batch, std::uint32_t nodes, std::uint32_t cores) {
+  const std::uint32_t most = std::clamp(kFollowedMessages / nodes, kLeastFollowedSegments, kFollowedSegments);
+  // Tasks wait only once all cores of a node have some.
+  return std::max({most, kFollowedBatches * per_batch, 3 * cores * per_batch});
+}
+
+/// Of which there is no cost, as it would take too long.
+bool has_too_many(const Call& call, bool by_tasks) {
+  const std::uint32_t segments = Segments(call.collective).count();
+  const auto nodes = static_cast<std::uint32_t>(node_count(call.team));
+  const std::uint32_t per_batch = by_tasks ? segments_per_batch(call.collective.kind, segments) : 1;
+  const auto cores = static_cast<std::uint32_t>(by_tasks ? largest_node(call.team) : 0);
+  return std::min(segments, followed_segments(per_batch, nodes, cores)) > kMostMessages / nodes;
+}
+
 template <class Time, class Run>
 std::optional<Time> of_segments(std::uint32_t segments, std::uint32_t per_batch, std::uint32_t nodes,
                                 std::uint32_t cores, const Run& run) {
-  const std::uint32_t most = std::clamp(kFollowedMessages / nodes, kLeastFollowedSegments, kFollowedSegments);
-  // Tasks wait only once all cores of a node have some.
-  const std::uint32_t followed = std::max({most, kFollowedBatches * per_batch, 3 * cores * per_batch});
-  if (std::min(segments, followed) > kMostMessages / nodes) return std::nullopt;
+  const std::uint32_t followed = followed_segments(per_batch, nodes, cores);
   if (segments <= followed) return run(segments);
   const std::uint32_t fewer = followed / 3 * 2;
   const std::optional<Time> many = run(followed);
@@ -530,9 +543,10 @@ std::optional<Time> levels(const Call& call) {
   if (Segments(call.collective).count() > 1)
     if (const std::optional<Time> time = few_ranks<Time>(call)) return time;
   const LevelsRow& row = *levels_row(call.row);
-  const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, root_of(call.collective));
-  if (nodes.size() < 2) return all_ranks<Time>(call);
+  if (node_count(call.team) < 2) return all_ranks<Time>(call);
   const bool by_tasks = uses_tasks(call.team, call.collective, row.inside);
+  if (has_too_many(call, by_tasks)) return std::nullopt;
+  const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, root_of(call.collective));
   // Ranks that share a core wait for each other in ways that are not followed, and trees along domains differ between
   // nodes of one size.
   const bool has_domains = !call.team.domain_of_rank.empty();
@@ -554,8 +568,10 @@ std::optional<Time> levels(const Call& call) {
 
 template <class Time>
 std::optional<Time> flat_tree(const Call& call) {
+  const int count = node_count(call.team);
+  if (count < 2 || count != call.team.size()) return few_ranks<Time>(call);
+  if (has_too_many(call, false)) return std::nullopt;
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, root_of(call.collective));
-  if (nodes.size() < 2 || nodes.size() != static_cast<std::size_t>(call.team.size())) return few_ranks<Time>(call);
   const Group all = by_node(call.team, root_of(call.collective));
   const Shape shape = shape_of(all.ranks, call.team.size() - 1, [&](const Group& group) {
     return call.row == "chain" ? chain(group) : binomial(group);

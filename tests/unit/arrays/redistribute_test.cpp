@@ -1,11 +1,15 @@
 // Redistribution with threads of this process as ranks, each on its own node unless a test says otherwise.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -28,6 +32,9 @@ namespace {
 // Allocations of this thread with the function that the engine uses for its buffers.
 thread_local std::size_t largest_allocation_bytes = 0;
 
+// What this thread has asked the kernel to move into huge pages. It is not moved.
+thread_local std::vector<penstock::ConstBytes> moved_into_huge_pages;
+
 }  // namespace
 
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size_bytes) noexcept {
@@ -35,6 +42,15 @@ extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size_bytes) no
   static const auto next = reinterpret_cast<Allocate>(dlsym(RTLD_NEXT, "aligned_alloc"));
   largest_allocation_bytes = std::max(largest_allocation_bytes, size_bytes);
   return next(alignment, size_bytes);
+}
+
+extern "C" int madvise(void* address, std::size_t size_bytes, int advice) noexcept {
+  using Advise = int (*)(void*, std::size_t, int);
+  static const auto next = reinterpret_cast<Advise>(dlsym(RTLD_NEXT, "madvise"));
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers lack
+  if (advice != kCollapse) return next(address, size_bytes, advice);
+  moved_into_huge_pages.emplace_back(static_cast<const std::byte*>(address), size_bytes);
+  return 0;
 }
 
 namespace penstock::arrays {
@@ -419,6 +435,91 @@ TEST(RedistributionCalls, ThatDifferAreErrorsEverywhereAndLeaveNoDifference) {
         ErrorCode::invalid_argument, ErrorCode::peer_failed);
   });
   for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
+}
+
+constexpr std::size_t kMiB = 1 << 20;
+
+/// Two arrays of doubles, with 64 GiB of addresses between them that have no memory.
+class FarApart {
+ public:
+  explicit FarApart(std::size_t bytes) : bytes_(bytes) {
+    all_ = static_cast<std::byte*>(
+        ::mmap(nullptr, kApart + bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    for (std::byte* const array : {low().data(), high().data()})
+      EXPECT_EQ(::mprotect(array, bytes, PROT_READ | PROT_WRITE), 0);
+  }
+  ~FarApart() { ::munmap(all_, kApart + bytes_); }
+  FarApart(const FarApart&) = delete;
+  FarApart& operator=(const FarApart&) = delete;
+
+  Bytes low() const { return {all_, bytes_}; }
+  Bytes high() const { return {all_ + kApart, bytes_}; }
+  bool contains(ConstBytes part) const {
+    return std::ranges::any_of(std::array{low(), high()}, [&](Bytes array) {
+      return array.data() <= part.data() && part.data() + part.size() <= array.data() + array.size();
+    });
+  }
+
+ private:
+  static constexpr std::size_t kApart = std::size_t{64} << 30;
+
+  std::size_t bytes_;
+  std::byte* all_ = nullptr;
+};
+
+void run_together(const std::function<void(Comm&)>& call) {
+  for (const auto& error : comm::outcomes({0, 0, 0}, call)) EXPECT_FALSE(error) << error->what();
+}
+
+/// Moves two matrices whose local parts have so many bytes, twice.
+void move_two_far_apart(Comm& comm, const FarApart& sources, const FarApart& targets, std::size_t bytes) {
+  const auto columns = static_cast<std::int64_t>(bytes / (2 * sizeof(double)));
+  const Layout from = Layout::even({2 * kRanks, columns}, kRanks);
+  const Layout to = Layout::even({2 * kRanks, columns}, kRanks, 1);
+  const RedistributionBatch batch(comm, {{from, to}, {from, to}}, {});
+  const ConstBytes inputs[] = {sources.high(), sources.low()};
+  const Bytes outputs[] = {targets.low(), targets.high()};
+  for (int i = 0; i < 2; ++i) batch.run(inputs, outputs);
+}
+
+TEST(HugePages, NothingBetweenShortArraysOfABatch) {
+  constexpr std::size_t kBytes = 2 * kRanks * 4096;
+  run_together([](Comm& comm) {
+    const FarApart sources(kBytes), targets(kBytes);
+    moved_into_huge_pages.clear();
+    move_two_far_apart(comm, sources, targets, kBytes);
+    EXPECT_EQ(moved_into_huge_pages.size(), 0u);
+  });
+}
+
+TEST(HugePages, NothingBetweenShortPartsOfOneArray) {
+  run_together([](Comm& comm) {
+    const Layout from = Layout::grid({{0, 2, 4, 6, 8, 10, 12}, {0, 8}}, {0, 1, 2, 0, 1, 2}, kRanks);
+    const Redistribution plan(comm, from, Layout::even({12, 8}, kRanks), {});
+    const FarApart sources(4096);
+    std::vector<double> target(4 * 8);
+    const ConstStridedParts input{{sources.low().data(), {8, 1}}, {sources.high().data(), {8, 1}}};
+    const StridedParts output{{std::as_writable_bytes(std::span(target)).data(), {8, 1}}};
+    moved_into_huge_pages.clear();
+    for (int i = 0; i < 2; ++i) plan.start_parts(input, output).wait();
+    EXPECT_EQ(moved_into_huge_pages.size(), 0u);
+  });
+}
+
+TEST(HugePages, AllOfLongArraysOfABatch) {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  const std::string setting{std::istreambuf_iterator<char>(file), {}};
+  if (setting.empty() || setting.find("[never]") != std::string::npos) GTEST_SKIP() << "the system forbids huge pages";
+  constexpr std::size_t kBytes = 6 * kMiB;
+  run_together([](Comm& comm) {
+    const FarApart sources(kBytes), targets(kBytes);
+    moved_into_huge_pages.clear();
+    move_two_far_apart(comm, sources, targets, kBytes);
+    // Each array has at least two whole huge pages.
+    EXPECT_GE(moved_into_huge_pages.size(), 8u);
+    const auto is_inside = [&](ConstBytes page) { return sources.contains(page) || targets.contains(page); };
+    EXPECT_TRUE(std::ranges::all_of(moved_into_huge_pages, is_inside));
+  });
 }
 
 TEST(StridedParts, WrongOnesAreErrorsEverywhere) {
