@@ -920,6 +920,9 @@ def test_a_job_that_was_stopped_does_not_save_over_the_one_that_replaced_it(urls
             time.sleep(rng.uniform(0, 0.2))
             assert older.poll() is None, (tmp_path / "errors").read_text()
             older.send_signal(signal.SIGSTOP)
+            # Until all of its threads have stopped, it may complete a save.
+            stopped = os.waitid(os.P_PID, older.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            assert stopped is not None and stopped.si_code == os.CLD_STOPPED
             before = acknowledged()
             with ps.Checkpointer(**urls, keep=2) as newer:
                 step, _ = newer.restore()
