@@ -14,10 +14,9 @@ class Contest {
  public:
   explicit Contest(std::optional<std::uint64_t> bytes) : trial_(bytes) {}
 
-  /// Serves a call by `serve(server, is_measured)`, which returns MPI's code. The
-  /// trial must not be asking. `now()` is a clock of this rank, and
-  /// `bytes()` what the rank moves in the call. Sets `ends_round` if the times are to be summed up over the ranks, and
-  /// judged.
+  /// Serves a call by `serve(server, is_measured)`, which returns MPI's code. The trial must not be asking. `now()` is
+  /// a clock of this rank, and `bytes()` what the rank moves in the call. Sets `ends_round` if the times are to be
+  /// summed up over the ranks, and judged.
   template <typename Serve, typename Now, typename BytesOf>
   int play(bool& ends_round, Serve serve, Now now, BytesOf bytes) {
     if (trial_.rests()) {

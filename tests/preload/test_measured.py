@@ -21,13 +21,40 @@ def row(done: Done, operation: str) -> dict[str, object]:
     return found
 
 
+def measured(abi: str, ranks: int, folder: Path, name: str, *arguments: str, tool: str, **environment: str) -> Done:
+    """Run a program whose calls are measured, beneath which a tool changes MPI's speed."""
+    done = preloaded(
+        abi,
+        ranks,
+        folder / "report.json",
+        program(abi, name),
+        *arguments,
+        tool=tool,
+        PENSTOCK_PRELOAD_MEASURE="on",
+        **environment,
+    )
+    assert done.status == 0, done.err
+    assert f"{name}: ok" in done.out
+    return done
+
+
+def goes_to_mpi(done: Done, operation: str, calls: int) -> None:
+    assert done.native(operation).keys() == {"MPI was faster"}, (operation, done.err)
+    assert done.served(operation) + sum(done.native(operation).values()) == calls
+
+
+def stays_penstocks(done: Done, operation: str, least_calls: float) -> None:
+    assert done.native(operation).keys() == {"measured in turns"}, (operation, done.err)
+    assert done.served(operation) > least_calls, operation
+    gain_s = row(done, operation)["estimated_gain_s"]
+    assert isinstance(gain_s, float)
+    assert gain_s > 0, operation
+
+
 @pytest.mark.parametrize("abi", MPIS)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
 def test_the_faster_one_serves(abi: str, ranks: int, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    done = preloaded(abi, ranks, report, program(abi, "measured"), tool="unequal_speeds", PENSTOCK_PRELOAD_MEASURE="on")
-    assert done.status == 0, done.err
-    assert "measured: ok" in done.out
+    done = measured(abi, ranks, tmp_path, "measured", tool="unequal_speeds")
     # One call each, and two rounds of 33 that agree; more of them where another program delayed calls of one.
     assert done.served("bcast") in [1 + rounds * 33 for rounds in (2, 3, 4, 5)], done.err
     assert done.native("bcast") == {"MPI was faster": CALLS - done.served("bcast")}
@@ -42,16 +69,7 @@ def test_the_faster_one_serves(abi: str, ranks: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("abi", MPIS)
 def test_a_choice_is_corrected(abi: str, tmp_path: Path) -> None:
-    done = preloaded(
-        abi,
-        2,
-        tmp_path / "report.json",
-        program(abi, "corrected"),
-        tool="changing_speeds",
-        PENSTOCK_PRELOAD_MEASURE="on",
-    )
-    assert done.status == 0, done.err
-    assert "corrected: ok" in done.out
+    done = measured(abi, 2, tmp_path, "corrected", tool="changing_speeds")
     # At first Penstock was, but where another program delayed its first call.
     assert done.native("bcast").keys() == {"MPI was faster"}, done.err
 
@@ -63,42 +81,17 @@ COUNTED = ("gatherv", "scatterv", "alltoallv", "alltoallw")
 @pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [2, 4])
 @pytest.mark.parametrize("longest", [4, 100000])
 def test_lists_of_counts_go_to_a_faster_mpi(abi: str, ranks: int, longest: int, tmp_path: Path) -> None:
-    done = preloaded(
-        abi,
-        ranks,
-        tmp_path / "report.json",
-        program(abi, "counts"),
-        str(longest),
-        tool="counts_speeds",
-        PENSTOCK_PRELOAD_MEASURE="on",
-        COUNTS_MOVE_NOTHING="1",
-    )
-    assert done.status == 0, done.err
-    assert "counts: ok" in done.out
+    done = measured(abi, ranks, tmp_path, "counts", str(longest), tool="counts_speeds", COUNTS_MOVE_NOTHING="1")
     for operation in COUNTED:
-        assert done.native(operation).keys() == {"MPI was faster"}, (operation, done.err)
-        assert done.served(operation) + sum(done.native(operation).values()) == CALLS
+        goes_to_mpi(done, operation, CALLS)
 
 
 @pytest.mark.parametrize("abi", MPIS)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
 def test_lists_of_counts_stay_penstocks_if_mpi_is_slow(abi: str, ranks: int, tmp_path: Path) -> None:
-    done = preloaded(
-        abi,
-        ranks,
-        tmp_path / "report.json",
-        program(abi, "counts"),
-        tool="counts_speeds",
-        PENSTOCK_PRELOAD_MEASURE="on",
-    )
-    assert done.status == 0, done.err
-    assert "counts: ok" in done.out
+    done = measured(abi, ranks, tmp_path, "counts", tool="counts_speeds")
     for operation in COUNTED:
-        assert done.native(operation).keys() == {"measured in turns"}, (operation, done.err)
-        assert done.served(operation) > CALLS / 2, operation
-        gain_s = row(done, operation)["estimated_gain_s"]
-        assert isinstance(gain_s, float)
-        assert gain_s > 0, operation
+        stays_penstocks(done, operation, CALLS / 2)
 
 
 ROOTED = ("bcast", "gather", "reduce")
@@ -107,55 +100,22 @@ ROOTED = ("bcast", "gather", "reduce")
 @pytest.mark.parametrize("abi", MPIS)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [2, 4])
 def test_rooted_calls_alone_go_to_a_faster_mpi(abi: str, ranks: int, tmp_path: Path) -> None:
-    done = preloaded(
-        abi,
-        ranks,
-        tmp_path / "report.json",
-        program(abi, "rooted"),
-        tool="rooted_speeds",
-        PENSTOCK_PRELOAD_MEASURE="on",
-        ROOTED_MOVES_NOTHING="1",
-    )
-    assert done.status == 0, done.err
-    assert "rooted: ok" in done.out
+    done = measured(abi, ranks, tmp_path, "rooted", tool="rooted_speeds", ROOTED_MOVES_NOTHING="1")
     for operation in ROOTED:
-        assert done.native(operation).keys() == {"MPI was faster"}, (operation, done.err)
-        assert done.served(operation) + sum(done.native(operation).values()) == ROOTED_CALLS
+        goes_to_mpi(done, operation, ROOTED_CALLS)
 
 
 @pytest.mark.parametrize("abi", MPIS)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
 def test_rooted_calls_alone_stay_penstocks_if_mpi_is_slow(abi: str, ranks: int, tmp_path: Path) -> None:
-    done = preloaded(
-        abi,
-        ranks,
-        tmp_path / "report.json",
-        program(abi, "rooted"),
-        tool="rooted_speeds",
-        PENSTOCK_PRELOAD_MEASURE="on",
-    )
-    assert done.status == 0, done.err
-    assert "rooted: ok" in done.out
+    done = measured(abi, ranks, tmp_path, "rooted", tool="rooted_speeds")
     for operation in ROOTED:
-        assert done.native(operation).keys() == {"measured in turns"}, (operation, done.err)
-        assert done.served(operation) > 0.9 * ROOTED_CALLS, operation
-        gain_s = row(done, operation)["estimated_gain_s"]
-        assert isinstance(gain_s, float)
-        assert gain_s > 0, operation
+        stays_penstocks(done, operation, 0.9 * ROOTED_CALLS)
 
 
 @pytest.mark.parametrize("abi", MPIS)
 def test_a_handle_may_become_that_of_another_type(abi: str, tmp_path: Path) -> None:
-    done = preloaded(
-        abi,
-        2,
-        tmp_path / "report.json",
-        program(abi, "reused_handles"),
-        tool="unequal_speeds",
-        PENSTOCK_PRELOAD_MEASURE="on",
-    )
-    assert done.status == 0, done.err
-    assert "reused_handles: ok" in done.out
+    done = measured(abi, 2, tmp_path, "reused_handles", tool="unequal_speeds")
     # Each length has rounds of its own: the longer one two of five calls.
     assert done.served("bcast") == (1 + 2 * 33) + (1 + 2 * 5)
 
@@ -163,12 +123,7 @@ def test_a_handle_may_become_that_of_another_type(abi: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("abi", HOOKED)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [2])
 def test_non_blocking_ones_are_rehearsed(abi: str, ranks: int, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    done = preloaded(
-        abi, ranks, report, program(abi, "rehearsed"), tool="unequal_rehearsals", PENSTOCK_PRELOAD_MEASURE="on"
-    )
-    assert done.status == 0, done.err
-    assert "rehearsed: ok" in done.out
+    done = measured(abi, ranks, tmp_path, "rehearsed", tool="unequal_rehearsals")
     # After the first call the next barrier finds out.
     assert (done.served("ibcast"), done.native("ibcast")) == (1, {"MPI was faster": REHEARSED_CALLS - 1})
     assert (done.served("iallgather"), done.native("iallgather")) == (REHEARSED_CALLS, {})
@@ -176,17 +131,7 @@ def test_non_blocking_ones_are_rehearsed(abi: str, ranks: int, tmp_path: Path) -
 
 @pytest.mark.parametrize("abi", HOOKED)
 def test_progress_threads_serve_all_non_blocking_ones(abi: str, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    done = preloaded(
-        abi,
-        2,
-        report,
-        program(abi, "rehearsed"),
-        tool="unequal_rehearsals",
-        PENSTOCK_PRELOAD_MEASURE="on",
-        PENSTOCK_PROGRESS_CORES="1",
-    )
-    assert done.status == 0, done.err
+    done = measured(abi, 2, tmp_path, "rehearsed", tool="unequal_rehearsals", PENSTOCK_PROGRESS_CORES="1")
     assert (done.served("ibcast"), done.native("ibcast")) == (REHEARSED_CALLS, {})
 
 

@@ -33,7 +33,6 @@ constexpr double kGain = 0.9;                // costs are exact to a tenth
 constexpr int kFewRanks = 64;                // among more, estimates stand for costs that take long to find
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
 constexpr int kMostFollowingRing = 32;       // nodes, among which tasks follow a ring of leaders
-constexpr std::size_t kLeadersOfRing = 4;    // of multi_leader
 constexpr int kMostAlltoallRanks = 1024;     // beyond, planning it for the ranks of one node takes too long
 
 bool has_choice(CollectiveKind kind) {
@@ -91,7 +90,9 @@ InsideNodes least_inside(const Algorithm& row, const NodeSizes& sizes, const Tea
   const Machine::Node& node = machine.node;
   const plan::Prices<double> prices{machine};
   const std::uint64_t segments = levels != nullptr ? collectives::Segments(collective).count() : 1;
-  const std::size_t leaders = is_by_many ? collectives::kManySlots : row.name == "multi_leader" ? kLeadersOfRing : 1;
+  const std::size_t leaders = is_by_many                   ? collectives::kManySlots
+                              : row.name == "multi_leader" ? collectives::kRingSlots
+                                                           : 1;
   const std::uint64_t segment = bytes / segments / std::min(leaders, static_cast<std::size_t>(sizes.smallest));
   InsideNodes least{.segment = levels != nullptr ? segment : 0};
   least.are_shared = levels != nullptr ? collectives::uses_tasks(team, collective, levels->inside)
@@ -178,7 +179,7 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, const Team& t
   // The leaders exchange as if they were alone. Unless parts follow the ring, they do so after the tasks that combine.
   const std::optional<double> alone =
       row.name == "multi_leader"
-          ? between + bytes / double{kLeadersOfRing} * machine.node.combine_seconds_per_byte
+          ? between + bytes / double{collectives::kRingSlots} * machine.node.combine_seconds_per_byte
           : collectives::cost::estimated_seconds({row.name, team, collective, machine}, sizes.nodes, 1);
   const bool overlaps = row.name == "leader_doubling" || sizes.nodes <= kMostFollowingRing;
   return std::max(least, alone.value_or(between) + (overlaps ? 0 : inside.up + inside.down));

@@ -8,6 +8,7 @@
 #include "collectives/cost/clocks.hpp"
 #include "collectives/cost/costs.hpp"
 #include "collectives/parts/arguments.hpp"
+#include "collectives/parts/exchange.hpp"
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/leaders.hpp"
 #include "plan/prices.hpp"
@@ -15,14 +16,12 @@
 namespace penstock::collectives::cost {
 namespace {
 
-// As the planners cut the data (leaders.cpp, exchange.cpp).
-constexpr std::uint64_t kBatchInsideBytes = 256 << 10;
-constexpr std::uint64_t kMostInside = 32;
-constexpr std::uint64_t kMostStreams = 64;
-constexpr std::uint64_t kMostPieces = 512;
-constexpr std::uint64_t kFewElements = 8;  // parts of fewer differ too much in their lengths
+constexpr std::uint64_t kMostBatches = kMaxTaskGroups / 2;  // inside the nodes, up and down
+constexpr std::uint64_t kFewElements = 8;                   // parts of fewer differ too much in their lengths
 constexpr std::uint64_t kChunksInRounds = 4;
 constexpr std::uint64_t kFewerInRounds = 2;
+// Of the idle time of the busiest core or link, what further chunks fill. These and drift() are fitted to simulations
+// of the plans, for machines of all kinds, which the tests compare with the estimates.
 constexpr double kFilledOfCore = 0.2;
 constexpr double kFilledOfLink = 0.4;
 constexpr int kMostRingNodes = 512;  // each is a round: more take longer to follow than a choice may
@@ -50,24 +49,24 @@ class Rounds {
     part_bytes_ = std::max(bytes / static_cast<std::uint64_t>(slots), item_bytes_);
     const bool is_short = bytes <= kLeaderTaskBytes;
     const std::uint64_t inside = given != 0 || !is_short || ranks == 1 ? given : kMessageBytes;
-    batches_ = static_cast<int>(is_short ? pieces_of(part_bytes_, inside, kMostInside / chunks)
-                                         : std::clamp<std::uint64_t>(part_bytes_ / kBatchInsideBytes, 1, kMostInside));
+    batches_ = static_cast<int>(is_short ? pieces_of(part_bytes_, inside, kMostBatches / chunks)
+                                         : std::clamp<std::uint64_t>(part_bytes_ / kLeaderBatchBytes, 1, kMostBatches));
     batch_bytes_ = part_bytes_ / static_cast<std::uint64_t>(batches_);
     const std::uint64_t segment = chunks > 1 ? std::max({inside, plan::kEagerBytes, part_bytes_ / 16}) : inside;
     const auto parts = static_cast<std::uint64_t>(among == Among::ring ? nodes : extras_.full);
     switch (among) {
       case Among::doubling: {
         const auto rounds = static_cast<std::uint64_t>(std::max(1, log2_ceil(extras_.full)));
-        streams_ = pieces_of(part_bytes_, segment, std::max(kMostStreams, kMostPieces / rounds));
+        streams_ = pieces_of(part_bytes_, segment, std::max(kMaxExchangeSegments, kMaxExchangePieces / rounds));
         smallest_bytes_ = part_bytes_;
         break;
       }
       case Among::halving:
-        streams_ = pieces_of(part_bytes_ / 2, segment, kMostStreams);
+        streams_ = pieces_of(part_bytes_ / 2, segment, kMaxExchangeSegments);
         smallest_bytes_ = part_bytes_ / parts;
         break;
       case Among::ring:
-        streams_ = pieces_of(part_bytes_ / parts, segment, kMostPieces / parts);
+        streams_ = pieces_of(part_bytes_ / parts, segment, kMaxExchangePieces / parts);
         smallest_bytes_ = part_bytes_ / parts;
     }
   }
@@ -367,7 +366,9 @@ std::optional<Time> in_rounds(const Call& call, int nodes, int ranks, bool is_ex
   if (!by_messages && ranks > 1 && block_bytes(call.collective) > kLeaderTaskBytes &&
       shared_nodes(team, call.collective))
     return std::nullopt;
-  const int most_slots = by_messages ? static_cast<int>(kManySlots) : call.row == "multi_leader" ? 4 : 1;
+  const int most_slots = by_messages                  ? static_cast<int>(kManySlots)
+                         : call.row == "multi_leader" ? static_cast<int>(kRingSlots)
+                                                      : 1;
   const std::uint64_t chunks = call.row == "multi_leader_pipeline" ? chunks_of(team, call.collective) : 1;
   Rounds<Time> rounds(call, nodes, ranks, std::min(most_slots, ranks), *among, chunks);
   if (is_exact && (!rounds.is_exact() || chunks > 1)) return std::nullopt;

@@ -5,9 +5,6 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kMaxExchangePieces = 512;  // parts or rounds times segments: bounds the length of the plan
-constexpr std::uint64_t kMaxExchangeSegments = 64;
-
 /// Two alternating buffers, so that the next message can arrive while the current one is added.
 class Landing {
  public:

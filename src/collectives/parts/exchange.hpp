@@ -12,6 +12,9 @@ namespace penstock::collectives {
 
 /// An exchange uses tags below first_tag + kExchangeTags.
 inline constexpr std::uint32_t kExchangeTags = 2048;
+inline constexpr std::uint64_t kMaxExchangePieces =
+    512;  // parts or rounds times segments: bounds the length of the plan
+inline constexpr std::uint64_t kMaxExchangeSegments = 64;
 
 /// The arguments of one rank of the group. `own` is its contribution, `target` gets the result; both may be the same.
 struct Exchange {

@@ -8,7 +8,6 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kBatchBytes = 256 << 10;  // of a part
 constexpr std::uint64_t kRingBatchBytes = 64 << 10;
 constexpr std::uint64_t kMaxTaskPieces = kMaxTasks / kMaxTaskGroups;
 // How many batches are combined before the exchange needs them. With more, the cores would combine while the first ones
@@ -51,7 +50,7 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collect
     cuts_ = static_cast<std::uint32_t>(nodes);
     subs_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / nodes / kRingBatchBytes, 1, most / nodes));
   } else if (block_bytes(collective) > kLeaderTaskBytes) {
-    cuts_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / kBatchBytes, 1, most));
+    cuts_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / kLeaderBatchBytes, 1, most));
   } else {
     cuts_ = static_cast<std::uint32_t>(pieces_of(bytes, segment_bytes(), most));
   }
