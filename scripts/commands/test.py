@@ -47,7 +47,7 @@ QUICK_RANKS = (2, 4)
 NODE_RANKS = {"mpich": "3,4", "openmpi": "1,2"}
 ALL_NODE_RANKS = "3,4"
 #: Layers with more than one thread, or used by several threads.
-TSAN_LAYERS = ("engine", "comm", "arrays", "store", "dataset", "checkpoint")
+TSAN_LAYERS = ("host", "engine", "comm", "arrays", "store", "dataset", "checkpoint")
 #: Tests that only make, time or verify thousands of plans: little memory to check. With --all they run sanitized too, and so do
 #: the programs of tests/conformance and tests/mpi.
 ON_PAPER = (

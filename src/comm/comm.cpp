@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/machine.hpp"
 #include "comm/state.hpp"
 #include "engine/progress.hpp"
+#include "measure/machine.hpp"
 #include "penstock/error.hpp"
 #include "penstock/tuning.hpp"
 
@@ -148,7 +148,15 @@ void Comm::agree(const std::function<void()>& action) {
   throw Error(ErrorCode::peer_failed, text.data(), first_rank);
 }
 
-MeasuredMachine Comm::machine(bool again) { return comm::measured_machine(state_->engine(), state_->facts(), again); }
+MeasuredMachine Comm::machine(bool again) {
+  measure::Measurement found = measure::measured_machine(state_->engine(), team(), state_->facts().mpi, again);
+  const std::vector<std::int32_t>& nodes = team().node_of_rank;
+  const auto here = std::ranges::count(nodes, nodes[0]);
+  return {.machine = found.machine,
+          .has_network = here<std::ssize(nodes), .has_node = here> 1,
+          .source = std::move(found.source),
+          .seconds = found.seconds};
+}
 std::string Comm::tuning_key() const { return to_json(state_->facts().tuning_key()); }
 std::string Comm::explain(const Collective& collective) const { return state_->planner().explain(collective); }
 std::string Comm::report() const { return state_->report(); }

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "collectives/parts/group.hpp"
-#include "comm/domains.hpp"
-#include "comm/machine.hpp"
 #include "comm/state.hpp"
 #include "comm/workers.hpp"
 #include "engine/all_or_none.hpp"
 #include "engine/node_setup.hpp"
+#include "host/domains.hpp"
+#include "measure/machine.hpp"
 #include "penstock/choice_by_cost.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
@@ -115,9 +115,9 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
     mine.network = network_named(wanted.network);
-    const engine::CpuSet bound = engine::cpus_of_this_process();
+    const host::CpuSet bound = host::cpus_of_this_process();
     mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
-    mine.domain = local_domain(bound);
+    mine.domain = host::local_domain(bound);
     parts.native = std::make_shared<NativeRuns>(std::move(native), mine.worker.any_thread != 0);
     parts.make_link = std::move(make_link);
   });
@@ -153,7 +153,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     engine = engine::Engine::create(owned, settings, std::move(node));
     facts.team = engine->team();
     facts.graph = graph;
-    facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
+    facts.team.domain_of_rank = host::domains_of_ranks(engine->team().node_of_rank, local_domains);
     if (network >= 0)
       facts.team.by_cost = std::make_shared<const ChoiceByCost>(
           facts.team, Machine{.network = network_classes()[static_cast<std::size_t>(network)].network, .node = {}});
@@ -215,7 +215,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     engine->enter();
     if (measures)
       all_or_none(transport, [&] {
-        const Machine machine = measured_machine(*engine, facts, false).machine;
+        const Machine machine = measure::measured_machine(*engine, facts.team, facts.mpi, false).machine;
         facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, machine);
         if (!tunes) make_state();
       });

@@ -5,15 +5,15 @@
 
 #include <string>
 
-#include "engine/cpu_placement.hpp"
+#include "host/cpu_placement.hpp"
 
 namespace penstock::comm {
 
 /// As it is now: neither the cores to which the other ranks of the job on this node are bound, nor those of progress
 /// threads. Local, takes up to milliseconds.
-engine::SpareCores spare_cores();
+host::SpareCores spare_cores();
 
 /// Confines a thread to them. The thread that makes it may be bound to fewer, for example by OpenMP.
-void confine(pthread_t thread, const engine::SpareCores& cores);
+void confine(pthread_t thread, const host::SpareCores& cores);
 
 }  // namespace penstock::comm

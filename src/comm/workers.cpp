@@ -7,22 +7,22 @@
 #include <mutex>
 #include <random>
 
-#include "engine/cpu_placement.hpp"
+#include "host/cpu_placement.hpp"
 
 namespace penstock::comm {
 namespace {
 
-using engine::CpuSet;
-using engine::NodeProcess;
+using host::CpuSet;
+using host::NodeProcess;
 
 constexpr const char* kNoThreads = "MPI was initialized without MPI_THREAD_MULTIPLE";
 
 using Decision = WorkerDecision;
-static_assert(CpuSet::kMaxCpus <= 1 << 15);
+static_assert(host::CpuSet::kMaxCpus <= 1 << 15);
 
 /// The processes of a node, each with its lowest local rank; non-members have none.
 struct Processes {
-  std::vector<NodeProcess> all;
+  std::vector<host::NodeProcess> all;
   std::vector<std::int16_t> local_rank;
 };
 
@@ -30,7 +30,7 @@ Processes processes_of(std::span<const WorkerInfo> node) {
   struct Found {
     std::int32_t started;
     std::int16_t local_rank;
-    NodeProcess process;
+    host::NodeProcess process;
   };
   std::vector<Found> found;
   std::vector<std::uint64_t> known;
@@ -46,14 +46,14 @@ Processes processes_of(std::span<const WorkerInfo> node) {
                      {.bound = node[i].bound, .inherited = node[i].inherited, .ranks = 1, .member = true}});
   }
   const std::size_t members = found.size();
-  for (const pid_t other : engine::ranks_started_by(engine::launch().launcher)) {
+  for (const pid_t other : host::ranks_started_by(host::launch().launcher)) {
     if (std::any_of(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(members),
                     [&](const Found& member) { return member.started == other; }))
       continue;
     found.push_back(
         {other,
          -1,
-         {.bound = engine::cpus_of_process(other), .inherited = node[0].inherited, .ranks = 1, .member = false}});
+         {.bound = host::cpus_of_process(other), .inherited = node[0].inherited, .ranks = 1, .member = false}});
   }
   // Ordered as the launcher started them, which is equal for all communicators.
   std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.started < b.started; });
@@ -69,19 +69,19 @@ Decision decide(std::span<const WorkerInfo> node, int ranks) {
   Decision decision{};
   std::vector<int> of_ranks;
   for (const WorkerInfo& info : node) of_ranks.push_back(info.wanted);
-  const int wanted = engine::agreed_workers(of_ranks);
+  const int wanted = host::agreed_workers(of_ranks);
   const bool any_thread = std::all_of(node.begin(), node.end(), [](const auto& info) { return info.any_thread != 0; });
   std::string reason;
   if (wanted == 0) {
     reason = kNoWorkersWanted;
   } else if (!any_thread && node.size() == 1) {
     reason = std::string("0, since ") + kNoThreads + ": call MPI_Init_thread to have one";
-  } else if (wanted == engine::kAutomaticWorkers && ranks == 1) {
+  } else if (wanted == host::kAutomaticWorkers && ranks == 1) {
     reason = "0, since a single rank waits for nobody";
   } else {
     const Processes processes = processes_of(node);
-    const engine::CpuPlacement placement = engine::place_workers(engine::topology(), processes.all, wanted);
-    for (const engine::WorkerPin& pin : placement.pins)
+    const host::CpuPlacement placement = host::place_workers(host::topology(), processes.all, wanted);
+    for (const host::WorkerPin& pin : placement.pins)
       decision.workers[static_cast<std::size_t>(decision.count++)] = {
           processes.local_rank[static_cast<std::size_t>(pin.process)], static_cast<std::int16_t>(pin.cpu)};
     reason = placement.reason;
@@ -113,7 +113,7 @@ Decision decide_once(const std::vector<WorkerInfo>& node, int ranks) {
 
 }  // namespace
 
-WorkerInfo worker_info(int wanted, const engine::Transport& transport, const CpuSet& bound) {
+WorkerInfo worker_info(int wanted, const engine::Transport& transport, const host::CpuSet& bound) {
   static const std::uint64_t process = [] {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();
@@ -122,8 +122,8 @@ WorkerInfo worker_info(int wanted, const engine::Transport& transport, const Cpu
   info.process = process;
   info.wanted = wanted;
   info.any_thread = transport.any_thread();
-  if (wanted == 0 || (wanted == engine::kAutomaticWorkers && transport.size() == 1)) return info;
-  const engine::Launch launch = engine::launch();
+  if (wanted == 0 || (wanted == host::kAutomaticWorkers && transport.size() == 1)) return info;
+  const host::Launch launch = host::launch();
   info.started = launch.started;
   info.bound = bound;
   info.inherited = bound | launch.launcher_cpus;
@@ -159,7 +159,7 @@ Workers WorkerAgreement::reach(std::span<const WorkerInfo> infos,
   Workers workers;
   workers.reason = kNoWorkersWanted;
   if (!is_wanted_) return workers;
-  workers.per_node = engine::kMostWorkers;
+  workers.per_node = host::kMostWorkers;
   std::vector<bool> seen(nodes_.size());
   for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
     const auto number = static_cast<std::size_t>(nodes_[rank]);

@@ -9,27 +9,27 @@
 #include <string>
 #include <vector>
 
-#include "engine/cpu_placement.hpp"
-#include "engine/cpu_set.hpp"
 #include "engine/transport.hpp"
+#include "host/cpu_placement.hpp"
+#include "host/cpu_set.hpp"
 
 namespace penstock::comm {
 
 /// What a rank tells the others. Sent as bytes.
 struct WorkerInfo {
   std::uint64_t process = 0;  ///< identifies the process: equal for ranks that are threads of one process
-  std::int32_t started = 0;   ///< see engine::Inheritance
+  std::int32_t started = 0;   ///< see host::Inheritance
   std::int32_t wanted = 0;    ///< CommOptions::progress_cores
   std::int32_t any_thread = 0;
   std::int32_t reserved = 0;
-  engine::CpuSet bound;
-  engine::CpuSet inherited;
+  host::CpuSet bound;
+  host::CpuSet inherited;
 
   friend bool operator==(const WorkerInfo&, const WorkerInfo&) = default;
 };
 
 /// Of the calling process, whose threads are bound to these CPUs. Local.
-WorkerInfo worker_info(int wanted, const engine::Transport& transport, const engine::CpuSet& bound);
+WorkerInfo worker_info(int wanted, const engine::Transport& transport, const host::CpuSet& bound);
 
 struct Workers {
   std::vector<std::int32_t> cpus;  ///< one entry per worker of this process: its CPU, or -1
@@ -46,7 +46,7 @@ struct WorkerDecision {
     std::int16_t cpu;
   };
   std::int32_t count;
-  std::array<Worker, engine::kMostWorkers> workers;
+  std::array<Worker, host::kMostWorkers> workers;
   std::array<char, 316> reason;
 };
 

@@ -46,7 +46,7 @@ constexpr std::size_t kGivenMax = 1024;
 // Records of skipped samples that are kept beside those of the last batch.
 constexpr std::size_t kSkippedKept = 1000;
 
-std::size_t thread_count(const Chain& chain, const engine::SpareCores& cores) {
+std::size_t thread_count(const Chain& chain, const host::SpareCores& cores) {
   constexpr std::int64_t kMost = 1024;
   std::int64_t count = cores.count;
   for (const std::int64_t asked : {options().io_threads, std::int64_t{chain.threads}, std::int64_t{chain.budget.cpus}})

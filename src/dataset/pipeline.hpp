@@ -100,7 +100,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   const pid_t process_ = getpid();
   const Clock::time_point begin_ = Clock::now();
   CallLimits call_limits_;
-  const engine::SpareCores cores_;
+  const host::SpareCores cores_;
   SampleBudget budget_;
 
   mutable std::mutex mutex_;

@@ -5,9 +5,9 @@
 #include <span>
 #include <utility>
 
-#include "engine/huge_pages.hpp"
 #include "engine/node_setup.hpp"
 #include "engine/operation_run.hpp"
+#include "host/huge_pages.hpp"
 #include "penstock/trace.hpp"
 
 namespace penstock::engine {
@@ -88,7 +88,7 @@ std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, con
   if (options.huge_pages && node.segment != nullptr) {  // before the lock: it may take a while
     const std::array<ConstBytes, 2> all{bindings.input, bindings.output};
     for (const ConstBytes part : bindings.parts.empty() ? std::span<const ConstBytes>(all) : bindings.parts)
-      use_huge_pages(part);
+      host::use_huge_pages(part);
   }
   std::unique_lock lock(mutex_);
   collect_dropped();

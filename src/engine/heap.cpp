@@ -16,7 +16,7 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/pid_namespace.hpp"
+#include "host/pid_namespace.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -131,7 +131,7 @@ std::shared_ptr<Heap> Heap::make() {
     } catch (const Error&) {
       if (bytes / 2 < kFewestReservedBytes) throw;
     }
-  heap->address_ = {number_in_proc(), heap->descriptor_, facts.st_dev, facts.st_ino, bytes};
+  heap->address_ = {host::number_in_proc(), heap->descriptor_, facts.st_dev, facts.st_ino, bytes};
   heap->ranges_ = HeapRanges(bytes);
   heap->lock_as_owner();
   return heap;

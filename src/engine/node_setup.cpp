@@ -16,7 +16,7 @@
 
 #include "engine/all_or_none.hpp"
 #include "engine/progress.hpp"
-#include "engine/single_copy.hpp"
+#include "host/process_memory.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -136,8 +136,8 @@ void NodeSetup::try_single_copy() noexcept {
   if (infos_.of(transport_.rank()).single_copy == 0) return give_up("switched off by PENSTOCK_SINGLE_COPY", 0);
   for (const std::int32_t rank : neighbours_) {
     const RankInfo peer = infos_.of(rank);
-    const AccessObstacle found =
-        obstacle_to_access(static_cast<pid_t>(peer.process), peer.probe_address, peer.probe_value);
+    const host::AccessObstacle found =
+        host::obstacle_to_access(static_cast<pid_t>(peer.process), peer.probe_address, peer.probe_value);
     if (found.what != nullptr) return give_up(found.what, found.error);
   }
   has_single_copy_ = true;

@@ -1,7 +1,7 @@
 #include "engine/peer_reads.hpp"
 
 #include "engine/remote_read.hpp"
-#include "engine/single_copy.hpp"
+#include "host/process_memory.hpp"
 #include "penstock/trace.hpp"
 #include "plan/order.hpp"
 
@@ -17,7 +17,7 @@ bool PeerReads::run(const Work& work) {
   const Bytes to = operation.target(what.to);
   const int error = what.kind == StepKind::compute
                         ? remote_read(operation.plan(), what, operation.call.arithmetic, {process, work.address}, to)
-                        : read_memory(process, work.address, to);
+                        : host::read_memory(process, work.address, to);
   // The sender's memory is valid only until its operation is over. It sets its failure bit before that.
   if (Failures::has(core_.slot(peer), operation.sequence)) return false;
   if (error != 0) core_.detector.throw_unreachable(operation, what.peer, error);

@@ -6,8 +6,8 @@
 
 #include <utility>
 
-#include "engine/cpu_set.hpp"
 #include "engine/progress.hpp"
+#include "host/cpu_set.hpp"
 
 namespace penstock::engine {
 
@@ -61,7 +61,7 @@ void ProgressThreads::start_locked() {
     while (workers_.size() < cpus_.size()) {
       auto worker = std::make_unique<Worker>();
       worker->thread = std::thread([this, self = worker.get()] { loop_(self->stop); });
-      ::pthread_setname_np(worker->thread.native_handle(), kWorkerName);
+      ::pthread_setname_np(worker->thread.native_handle(), host::kWorkerName);
       workers_.push_back(std::move(worker));
       place(*workers_.back(), cpus_[workers_.size() - 1]);
     }
@@ -74,11 +74,11 @@ void ProgressThreads::start_locked() {
 
 void ProgressThreads::place(Worker& worker, std::int32_t cpu) {
   // The starting thread may be bound to fewer CPUs than the process, for example by OpenMP.
-  CpuSet cpus;
+  host::CpuSet cpus;
   cpus.add(cpu);
   worker.cpu = cpu;
-  if (cpu < 0 || !bind_thread(worker.thread.native_handle(), cpus))
-    bind_thread(worker.thread.native_handle(), cpus_of_process(::getpid()));
+  if (cpu < 0 || !host::bind_thread(worker.thread.native_handle(), cpus))
+    host::bind_thread(worker.thread.native_handle(), host::cpus_of_process(::getpid()));
 }
 
 }  // namespace penstock::engine

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "engine/single_copy.hpp"
+#include "host/process_memory.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/block.hpp"
 #include "plan/element_types.hpp"
@@ -56,8 +56,8 @@ class RemoteReader {
     for (std::uint64_t row = 0; row < block.rows && error == 0; ++row) {
       const std::uint64_t from = advanced(block.from_offset_elems, row, block.from_row_stride_elems);
       const std::uint64_t to = advanced(block.to_offset_elems, row, block.to_row_stride_elems);
-      error = read_memory(offered_.process, offered_.address + from * from_bytes_,
-                          to_.subspan(to * from_bytes_, block.columns * from_bytes_));
+      error = host::read_memory(offered_.process, offered_.address + from * from_bytes_,
+                                to_.subspan(to * from_bytes_, block.columns * from_bytes_));
     }
     return error;
   }
@@ -101,7 +101,8 @@ class RemoteReader {
     extend(part.columns, part.from_column_stride_elems);
     const Bytes here(near, reach * from_bytes_);
     const std::uint64_t first = part.from_offset_elems - before;
-    if (const int error = read_memory(offered_.process, offered_.address + first * from_bytes_, here)) return error;
+    if (const int error = host::read_memory(offered_.process, offered_.address + first * from_bytes_, here))
+      return error;
     part.from_offset_elems = before;
     kernels::transform(arithmetic_, types_, {&part, 1}, step_.scaled, here, to_);
     return 0;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/single_copy.hpp"
+#include "host/process_memory.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/copy.hpp"
 #include "kernels/reduce_sorted.hpp"
@@ -44,13 +44,13 @@ std::byte* here(const Place& place, std::uint64_t offset_bytes) {
 }
 
 int fetch(const Place& from, std::uint64_t offset_bytes, Bytes to) {
-  if (from.process != 0) return read_memory(from.process, from.address + offset_bytes, to);
+  if (from.process != 0) return host::read_memory(from.process, from.address + offset_bytes, to);
   kernels::copy_bytes(to.data(), here(from, offset_bytes), to.size());
   return 0;
 }
 
 int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
-  if (to.process != 0) return write_memory(to.process, to.address + offset_bytes, from);
+  if (to.process != 0) return host::write_memory(to.process, to.address + offset_bytes, from);
   kernels::copy_bytes(here(to, offset_bytes), from.data(), from.size());
   return 0;
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/node_names.hpp"
+#include "host/node_names.hpp"
 #include "mpi/check.hpp"
 #include "penstock/error.hpp"
 
@@ -83,7 +83,7 @@ Ranks find_ranks(MPI_Comm comm, int thread_level, const std::exception_ptr& fail
   std::exception_ptr own_failure = failure;
   try {
     memory.take(ranks);
-    node = engine::node_of_process();
+    node = host::node_of_process();
   } catch (const std::exception&) {
     if (own_failure == nullptr) own_failure = std::current_exception();
   }
@@ -105,7 +105,7 @@ Ranks find_ranks(MPI_Comm comm, int thread_level, const std::exception_ptr& fail
   found.any_thread =
       std::ranges::all_of(facts, [](const Facts& each) { return each.thread_level == MPI_THREAD_MULTIPLE; });
   std::ranges::transform(facts, memory.names.begin(), [](const Facts& each) { return each.node; });
-  engine::number_nodes(memory.names, memory.order, found.node_of_rank);
+  host::number_nodes(memory.names, memory.order, found.node_of_rank);
   return std::move(found);
 }
 

@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "cost_model/prices.hpp"
 #include "penstock/error.hpp"
 #include "plan/order.hpp"
-#include "plan/prices.hpp"
 #include "plan/step_graph.hpp"
 #include "plan/tasks.hpp"
 
@@ -413,7 +413,7 @@ class Run {
   const std::vector<s4u::Host*>& hosts_;
   const Team& team_;
   const Machine& machine_;
-  plan::Prices<double> prices_;
+  cost_model::Prices<double> prices_;
   const std::function<void(std::int32_t, StepId)>& on_end_;
   const plan::StepGraph graph_;
   std::vector<State> steps_;

@@ -7,8 +7,8 @@
 #include <limits>
 #include <string_view>
 
+#include "cost_model/machine_parameters.hpp"
 #include "penstock/error.hpp"
-#include "plan/machine_parameters.hpp"
 
 namespace penstock::simulated {
 namespace {
@@ -96,7 +96,7 @@ Machine machine_of(const s4u::Engine& engine, const std::vector<s4u::Host*>& hos
     if (!name.starts_with("network.") && !name.starts_with("node.")) continue;
     if (name == "network.latency_seconds" || name == "network.seconds_per_byte")
       refuse("the platform has the property " + name + ", which its links already give");
-    if (!set(plan::kMachineTimes, machine, name, text) && !set(plan::kMachineCounts, machine, name, text))
+    if (!set(cost_model::kMachineTimes, machine, name, text) && !set(cost_model::kMachineCounts, machine, name, text))
       refuse("the platform has the property " + name + ", which is none of a machine; cores are those of its hosts");
   }
   return machine;

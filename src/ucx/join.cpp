@@ -1,6 +1,6 @@
 // The public functions.
 #include "comm/link.hpp"
-#include "engine/node_names.hpp"
+#include "host/node_names.hpp"
 #include "penstock/error.hpp"
 #include "ucx/transport.hpp"
 
@@ -27,7 +27,7 @@ Joined join(const Group& group, const CommOptions& options) {
     throw Error(ErrorCode::invalid_argument,
                 "ucx::join() was called before ucx::open(); call that first, and give "
                 "its result to the other ranks");
-  const Members members = find_members(*worker, group, engine::node_of_process());
+  const Members members = find_members(*worker, group, host::node_of_process());
   Comm comm = comm::make_comm([&] { return make_link(*worker, group, members); }, options);
   return {std::move(comm), make_messages(*worker, group, members)};
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/hash.hpp"
-#include "engine/node_names.hpp"
+#include "host/node_names.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::ucx {
@@ -133,7 +133,7 @@ Members find_members(Worker& worker, const Group& group, std::uint64_t node) {
   members.addresses = std::move(addresses);
   members.node_of_rank.resize(names.size());
   std::vector<std::int32_t> scratch(names.size());
-  engine::number_nodes(names, scratch, members.node_of_rank);
+  host::number_nodes(names, scratch, members.node_of_rank);
   return members;
 }
 

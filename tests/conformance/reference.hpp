@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "penstock/collective.hpp"
-#include "plan/simulate.hpp"
+#include "simulate.hpp"
 
 namespace penstock::conformance {
 

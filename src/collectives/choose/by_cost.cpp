@@ -14,8 +14,8 @@
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/leaders.hpp"
 #include "collectives/parts/levels.hpp"
+#include "cost_model/prices.hpp"
 #include "penstock/choice_by_cost.hpp"
-#include "plan/prices.hpp"
 
 namespace penstock {
 
@@ -88,7 +88,7 @@ InsideNodes least_inside(const Algorithm& row, const NodeSizes& sizes, const Tea
   const std::uint64_t bytes = collective.count * collective.item_bytes();
   const auto all = static_cast<double>(bytes);
   const Machine::Node& node = machine.node;
-  const plan::Prices<double> prices{machine};
+  const cost_model::Prices<double> prices{machine};
   const std::uint64_t segments = levels != nullptr ? collectives::Segments(collective).count() : 1;
   const std::size_t leaders = is_by_many                   ? collectives::kManySlots
                               : row.name == "multi_leader" ? collectives::kRingSlots
@@ -167,7 +167,7 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, const Team& t
   const InsideNodes inside = least_inside(row, sizes, team, collective, machine);
   // On the way along a tree of the leaders, a segment passes a link in each round, and is combined on the way up.
   const Machine::Network& network = machine.network;
-  const plan::Prices<double> prices{machine};
+  const cost_model::Prices<double> prices{machine};
   const double rounds = std::bit_width(static_cast<unsigned>(sizes.nodes)) - 1;
   const double hop = network.latency_seconds + 2 * network.overhead_seconds + prices.on_link(inside.segment);
   double way = rounds * hop;

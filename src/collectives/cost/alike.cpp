@@ -10,9 +10,9 @@
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/leaders.hpp"
-#include "plan/alike_nodes.hpp"
+#include "cost_model/alike_nodes.hpp"
+#include "cost_model/prices.hpp"
 #include "plan/eager.hpp"
-#include "plan/prices.hpp"
 
 namespace penstock::collectives::cost {
 namespace {
@@ -60,9 +60,9 @@ std::optional<Time> time_of(const Call& call, std::span<const int> ranks, std::s
     // The first ranks tell about all.
     if (plans.size() == kFirstRanks && steps / kFirstRanks > kUnlikely * (most_steps / ranks.size()))
       return std::nullopt;
-    if (plan::least_seconds_of(plans.back(), call.team, call.machine) > call.most_seconds) return std::nullopt;
+    if (cost_model::least_seconds_of(plans.back(), call.team, call.machine) > call.most_seconds) return std::nullopt;
   }
-  return plan::time_of_alike_nodes<Time>(plans, team, call.machine, call.most_seconds);
+  return cost_model::time_of_alike_nodes<Time>(plans, team, call.machine, call.most_seconds);
 }
 
 template <class Time>

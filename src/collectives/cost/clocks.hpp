@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/prices.hpp"
+#include "cost_model/prices.hpp"
 
 namespace penstock::collectives::cost {
 
@@ -82,7 +82,7 @@ class Clocks {
     }
   }
 
-  const plan::Prices<Time>& prices() const { return prices_; }
+  const cost_model::Prices<Time>& prices() const { return prices_; }
 
   Time work(int rank, const Time& ready, const Time& work) { return core(rank).take(ready, work); }
   Time combine(int rank, const Time& ready, std::uint64_t bytes) { return work(rank, ready, prices_.combine(bytes)); }
@@ -177,7 +177,7 @@ class Clocks {
     return work(to, ready, prices_.flag() + prices_.copy(bytes, is_far(from, to)));
   }
 
-  plan::Prices<Time> prices_;
+  cost_model::Prices<Time> prices_;
   const Team& team_;
   std::vector<std::int32_t> core_of_rank_;    // the rank whose core it uses; empty: its own
   std::vector<std::int32_t> server_of_rank_;  // into servers_

@@ -11,7 +11,7 @@
 #include "collectives/parts/exchange.hpp"
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/leaders.hpp"
-#include "plan/prices.hpp"
+#include "cost_model/prices.hpp"
 
 namespace penstock::collectives::cost {
 namespace {
@@ -318,7 +318,7 @@ class Rounds {
     return ready_[stream * static_cast<std::size_t>(slots_) + static_cast<std::size_t>(slot)];
   }
 
-  plan::Prices<Time> prices_;
+  cost_model::Prices<Time> prices_;
   bool single_copy_;
   Among among_;
   int nodes_;

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "collectives/cost/costs.hpp"
+#include "cost_model/alike_nodes.hpp"
 #include "penstock/choice_by_cost.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/cost_model.hpp"
-#include "plan/alike_nodes.hpp"
 
 namespace penstock {
 namespace {
@@ -389,9 +389,9 @@ TEST(ChoiceByCost, OfSumsAmongManyRanksSimulatesNoSteps) {
       Machine machine = machine_with("omni-path");
       machine.node.cores = 128;
       const ChoiceByCost by_cost(blocks(nodes, ranks), machine);
-      const std::uint64_t before = plan::simulated_steps();
+      const std::uint64_t before = cost_model::simulated_steps();
       EXPECT_NE(by_cost.find(request(CollectiveKind::allreduce, bytes)), nullptr) << nodes << " x " << ranks;
-      EXPECT_EQ(plan::simulated_steps() - before, 0u) << nodes << " x " << ranks << ", " << bytes << " bytes";
+      EXPECT_EQ(cost_model::simulated_steps() - before, 0u) << nodes << " x " << ranks << ", " << bytes << " bytes";
     }
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
-#include "engine/cpu_placement.hpp"
+#include "host/cpu_placement.hpp"
 #include "local_transport.hpp"
 
 namespace penstock::comm {
@@ -36,7 +36,7 @@ std::vector<WorkerInfo> unbound(std::size_t ranks, int wanted) {
     infos[rank].started = static_cast<std::int32_t>(rank + 1);
     infos[rank].wanted = wanted;
     infos[rank].any_thread = 1;
-    infos[rank].bound = infos[rank].inherited = engine::topology().all();
+    infos[rank].bound = infos[rank].inherited = host::topology().all();
   }
   return infos;
 }
@@ -118,9 +118,9 @@ void on_ranks(int ranks, const CommOptions& options, const std::function<void(Co
 }
 
 TEST(Communicators, KnowTheirCommunicationCores) {
-  const int cpus = static_cast<int>(engine::topology().cpus.size());
+  const int cpus = static_cast<int>(host::topology().cpus.size());
   for (const int wanted : {0, 1, 2, 100000}) {
-    const int expected = std::min({wanted, std::max(cpus, 2), engine::kMostWorkers});
+    const int expected = std::min({wanted, std::max(cpus, 2), host::kMostWorkers});
     on_ranks(2, {.progress_cores = wanted}, [&](Comm& comm) {
       EXPECT_EQ(comm.team().progress_cores, expected);
       const std::string report = comm.report();

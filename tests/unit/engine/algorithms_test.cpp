@@ -6,9 +6,9 @@
 #include <string>
 
 #include "penstock/collective.hpp"
-#include "plan/simulate.hpp"
 #include "plan/split.hpp"
 #include "ranks.hpp"
+#include "simulate.hpp"
 
 namespace penstock::engine {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "engine/flags.hpp"
 #include "penstock/collective.hpp"
-#include "plan/simulate.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
+#include "simulate.hpp"
 
 namespace penstock::engine {
 namespace {

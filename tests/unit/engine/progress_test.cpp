@@ -112,7 +112,7 @@ TEST_P(ProgressThread, SleepsWhileNothingIsInFlight) {
     });
   for (std::thread& thread : threads) thread.join();
   ASSERT_EQ(count_of_workers(1), 1u) << "no progress thread";
-  EXPECT_TRUE(test::come_to_rest(kWorkerName));
+  EXPECT_TRUE(test::come_to_rest(host::kWorkerName));
 }
 
 // A thread that waits drives its engine itself: to wake another one would take time from both.

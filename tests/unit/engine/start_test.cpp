@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cpu_placement.hpp"
 #include "engine/engine.hpp"
 #include "engine/progress.hpp"
+#include "host/cpu_placement.hpp"
 #include "local_transport.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
@@ -44,7 +44,7 @@ Senders senders_of(Call call, std::uint64_t bytes) {
   Senders senders;
   auto transports = make_local_transports({0, 1}, {});
   const EngineOptions options{.progress_threads = 1};
-  const auto claim = Progress::of_process().claim_threads({WorkerPin::kAnyCpu});
+  const auto claim = Progress::of_process().claim_threads({host::WorkerPin::kAnyCpu});
   const auto exchange = [&](std::unique_ptr<Transport> transport, int rank) {
     const auto engine = Engine::create(std::move(transport), options);
     std::vector<std::uint8_t> in(2 * bytes, static_cast<std::uint8_t>(rank + 1));

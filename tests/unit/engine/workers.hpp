@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/cpu_set.hpp"
+#include "host/cpu_set.hpp"
 #include "threads.hpp"
 
 namespace penstock::engine {
 
-inline std::vector<test::Thread> workers() { return test::other_threads(kWorkerName); }
+inline std::vector<test::Thread> workers() { return test::other_threads(host::kWorkerName); }
 
 /// Waits until there are `expected` workers: a joined thread may stay in /proc for a moment.
 inline std::size_t count_of_workers(std::size_t expected) {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cpu_set.hpp"
+#include "host/cpu_set.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "workers.hpp"
@@ -21,10 +21,10 @@
 namespace penstock::engine {
 namespace {
 
-CpuSet cpus_of_thread(pid_t thread) {
+host::CpuSet cpus_of_thread(pid_t thread) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
-  CpuSet cpus;
+  host::CpuSet cpus;
   if (::sched_getaffinity(thread, sizeof mask, &mask) != 0) return cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(static_cast<std::size_t>(cpu), &mask)) cpus.add(cpu);
@@ -104,10 +104,10 @@ TEST(Workers, EndWithTheirEngines) {
 }
 
 TEST(Workers, RunWhereTheyArePlaced) {
-  const CpuSet all = cpus_of_process(::getpid());
+  const host::CpuSet all = host::cpus_of_process(::getpid());
   const std::int32_t first = all.cpus().front();
   auto placed = std::make_unique<Pair>(EngineOptions{.progress_threads = 2, .progress_cpus = {first, -1}});
-  CpuSet alone;
+  host::CpuSet alone;
   alone.add(first);
   ASSERT_EQ(count_of_workers(2), 2u);
   std::multiset<std::string> found;
@@ -124,17 +124,17 @@ TEST(Workers, RunWhereTheyArePlaced) {
 
 TEST(Workers, RunAnywhereWhenTheirCpuIsRefused) {
   const auto engine =
-      std::make_unique<Pair>(EngineOptions{.progress_threads = 1, .progress_cpus = {CpuSet::kMaxCpus - 1}});
+      std::make_unique<Pair>(EngineOptions{.progress_threads = 1, .progress_cpus = {host::CpuSet::kMaxCpus - 1}});
   ASSERT_EQ(count_of_workers(1), 1u);
-  EXPECT_EQ(cpus_of_thread(workers()[0].id), cpus_of_process(::getpid()));
+  EXPECT_EQ(cpus_of_thread(workers()[0].id), host::cpus_of_process(::getpid()));
 }
 
 TEST(Workers, AreNotBoundToTheCpuOfTheThreadThatStartsThem) {
-  const CpuSet all = cpus_of_process(::getpid());
+  const host::CpuSet all = host::cpus_of_process(::getpid());
   std::thread([&all] {
-    CpuSet first;
+    host::CpuSet first;
     first.add(all.cpus().front());
-    ASSERT_TRUE(bind_thread(::pthread_self(), first));
+    ASSERT_TRUE(host::bind_thread(::pthread_self(), first));
     const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 1});
     ASSERT_EQ(count_of_workers(1), 1u);
     EXPECT_EQ(cpus_of_thread(workers()[0].id), all);
@@ -156,7 +156,7 @@ TEST(Workers, SleepWhileNothingIsInFlight) {
   const auto other = std::make_unique<Pair>(EngineOptions{.progress_threads = 1});
   engine->run_alone();
   ASSERT_EQ(count_of_workers(3), 3u);
-  EXPECT_TRUE(test::come_to_rest(kWorkerName));
+  EXPECT_TRUE(test::come_to_rest(host::kWorkerName));
 }
 
 TEST(Workers, WakeForEveryOperation) {

@@ -1,4 +1,4 @@
-#include "plan/simulate.hpp"
+#include "simulate.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan/timed.hpp"
+#include "timed.hpp"
 
 #include <gtest/gtest.h>
 

@@ -14,9 +14,9 @@
 #include "kernels/half.hpp"
 #include "penstock/redistribute.hpp"
 #include "plan/order.hpp"
-#include "plan/simulate.hpp"
 #include "plan/step_graph.hpp"
 #include "redistribute_cases.hpp"
+#include "simulate.hpp"
 
 namespace penstock::planner_reference {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "penstock/error.hpp"
 #include "penstock/redistribute.hpp"
-#include "plan/simulate.hpp"
 #include "planner_reference.hpp"
 #include "redistribute_cases.hpp"
+#include "simulate.hpp"
 
 namespace penstock {
 namespace {

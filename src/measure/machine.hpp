@@ -1,0 +1,22 @@
+// What communication costs on the nodes of a communicator: measured, agreed on by its ranks, and kept for later jobs.
+#pragma once
+
+#include <string>
+
+#include "engine/engine.hpp"
+#include "penstock/cost_model.hpp"
+#include "penstock/plan.hpp"
+
+namespace penstock::measure {
+
+/// See MeasuredMachine.
+struct Measurement {
+  Machine machine;
+  std::string source;
+  double seconds = 0;
+};
+
+/// See Comm::machine. `mpi`: the library and its version. Collective, before or between other operations of the engine.
+Measurement measured_machine(engine::Engine& engine, const Team& team, const std::string& mpi, bool again);
+
+}  // namespace penstock::measure
