@@ -6,9 +6,9 @@
 #include <string>
 
 #include "penstock/error.hpp"
-#include "plan/flags.hpp"
 #include "plan/order.hpp"
 #include "plan/region.hpp"
+#include "plan/rules.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -91,45 +91,25 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
     reject_plan(plan, "it needs " + std::to_string(plan.shared_bytes) +
                           " bytes of shared memory per rank, and there are " + std::to_string(shared_limit_bytes) +
                           "; raise PENSTOCK_SHARED_BYTES or use another algorithm");
-  if (const std::string broken = plan::violated_flag_rule(plan); !broken.empty())
-    reject_plan(plan, "it has by_flags, but " + broken);
-  const auto inside = [&](const Region& region) { return plan::is_inside(region, plan); };
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    const Step& step = plan.steps[i];
-    const auto where = [&] { return "step " + std::to_string(i) + " "; };
+  for (StepId id = 0; id < plan.steps.size(); ++id) {
+    const Step& step = plan.steps[id];
+    const auto reject = [&](const std::string& why) { reject_plan(plan, "step " + std::to_string(id) + " " + why); };
+    if (const std::string broken = plan::violated_step_rule(plan, id); !broken.empty()) reject(broken);
     const plan::Touches touches = plan::touches(step);
-    // Only the peer's plan knows the size of the peer's buffer.
-    if ((touches.reads && !inside(step.from)) || !inside(step.to))
-      reject_plan(plan, where() + "lies outside of its buffer");
-    if (touches.reads_remote && !plan::is_inside(step.from, shared_limit_bytes))
-      reject_plan(plan, where() + "reads outside of a peer's shared buffer");
-    if ((plan::computes(step, Computation::copy) || plan::computes(step, Computation::reduce)) &&
-        step.from.size_bytes != step.to.size_bytes)
-      reject_plan(plan, where() + "moves " + std::to_string(step.from.size_bytes) + " bytes into " +
-                            std::to_string(step.to.size_bytes));
-    if (plan::computes(step, Computation::reduce_sorted) &&
-        (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0))
-      reject_plan(plan, where() + "combines " + std::to_string(step.from.size_bytes) + " bytes into " +
-                            std::to_string(step.to.size_bytes));
-    for (std::uint32_t d = 0; d < step.dependency_count; ++d)
-      if (plan.dependencies.at(step.first_dependency + d) >= i)
-        reject_plan(plan, where() + "waits for a step that is not before it");
-    if (std::size_t{step.first_block} + step.block_count > plan.blocks.size())
-      reject_plan(plan, where() + "names blocks that the plan does not have");
     if (!touches.has_peer) continue;
-    if (step.peer < 0 || step.peer >= plan.size) reject_plan(plan, where() + "has a peer that does not exist");
-    if (step.tag > kMaxTag) reject_plan(plan, where() + "has a tag above " + std::to_string(kMaxTag));
-    const bool is_remote_read = step.kind == StepKind::compute && plan::takes_message(step);
-    if (is_remote_read && !plan::has_blocks(step))
-      reject_plan(plan, where() + "reads a peer's private memory and is no transform");
-    if (is_remote_read && (!team.single_copy || step.peer == team.rank))
-      reject_plan(plan, where() + "needs the memory of rank " + std::to_string(step.peer) +
-                            ", and the ranks cannot read each other's; plan with the engine's team");
+    // The engine knows no more of the size of a peer's buffer.
+    if (touches.reads_remote && !plan::is_inside(step.from, shared_limit_bytes))
+      reject("reads outside of a peer's shared buffer");
+    if (step.kind == StepKind::compute && plan::takes_message(step) && (!team.single_copy || step.peer == team.rank))
+      reject("needs the memory of rank " + std::to_string(step.peer) +
+             ", and the ranks cannot read each other's; plan with the engine's team");
     if (step.kind != StepKind::send && step.kind != StepKind::recv &&
         (!team.same_node(team.rank, step.peer) || shared_limit_bytes == 0))
-      reject_plan(plan, where() + "needs shared memory with rank " + std::to_string(step.peer) +
-                            ", and there is none; plan with the engine's team");
+      reject("needs shared memory with rank " + std::to_string(step.peer) +
+             ", and there is none; plan with the engine's team");
   }
+  if (const std::string broken = plan::violated_flag_rule(plan); !broken.empty())
+    reject_plan(plan, "it has by_flags, but " + broken);
 }
 
 void CompiledPlan::index_receivers(const Plan& plan) {

@@ -6,14 +6,13 @@
 #include "engine/task_table.hpp"
 #include "penstock/error.hpp"
 #include "plan/region.hpp"
+#include "plan/rules.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock::engine {
 namespace {
 
 constexpr std::uint32_t kNoGroup = ~0u;
-
-bool inside(const Plan& plan, const Region& given) { return plan::is_inside(plan::resolved(plan, given), plan); }
 
 }  // namespace
 
@@ -36,8 +35,6 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
   for (StepId id = 0; id < plan.steps.size(); ++id) {
     const Step& step = plan.steps[id];
     if (step.kind != StepKind::publish_tasks) continue;
-    if (!plan::has_its_tasks(plan, step))
-      reject_plan(plan, "step " + std::to_string(id) + " publishes tasks that the plan does not have");
     const TaskGroup& group = plan.task_groups[step.task_group];
     for (std::uint32_t task = group.first_task; task < group.first_task + group.task_count; ++task) {
       if (group_[task] != kNoGroup) reject_plan(plan, "task " + std::to_string(task) + " is published twice");
@@ -57,17 +54,12 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
     const SharedTask& task = plan.tasks[id];
     const std::string where = "task " + std::to_string(id) + " ";
     if (group_[id] == kNoGroup) reject_plan(plan, where + "is published by no step");
-    const std::size_t regions = std::size_t{task.source_count} + task.target_count;
-    if (task.source_count == 0 || task.target_count == 0 || task.first_region + regions > plan.task_regions.size())
-      reject_plan(plan, where + "has no sources or targets");
+    if (const std::string broken = plan::violated_task_rule(plan, id, team.node_of_rank); !broken.empty())
+      reject_plan(plan, where + broken);
     ranks.clear();
-    for (std::size_t i = task.first_region; i < task.first_region + regions; ++i) {
-      const RankRegion& each = plan.task_regions[i];
-      if (each.rank < 0 || each.rank >= team.size() || local[static_cast<std::size_t>(each.rank)] == kNoGroup)
-        reject_plan(plan, where + "touches rank " + std::to_string(each.rank) + ", which is not on this node");
-      if (each.rank == team.rank && !inside(plan, each.region)) reject_plan(plan, where + "lies outside of its buffer");
-      if (each.region.size_bytes != plan.task_regions[task.first_region].region.size_bytes)
-        reject_plan(plan, where + "has regions of different sizes");
+    for (const RankRegion& each : plan::regions(plan, task)) {
+      if (each.rank == team.rank && !plan::is_inside(plan::resolved(plan, each.region), plan))
+        reject_plan(plan, where + "lies outside of its buffer");
       const std::uint32_t rank = local[static_cast<std::size_t>(each.rank)];
       if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
     }
@@ -75,7 +67,6 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
     is_front[id] = task.lane == Lane::application;
     for (const std::uint32_t earlier : task.after) {
       if (earlier == SharedTask::kNone) continue;
-      if (earlier >= id) reject_plan(plan, where + "waits for a task that is not before it");
       is_front[id] = is_front[id] && is_front[earlier];
     }
     if (std::ranges::find(ranks, self) != ranks.end()) ++own_count_[group_[id]];

@@ -13,6 +13,7 @@
 #include "kernels/reduce_sorted.hpp"
 #include "plan/names.hpp"
 #include "plan/region.hpp"
+#include "plan/rules.hpp"
 
 namespace penstock::plan {
 namespace {
@@ -92,29 +93,16 @@ class TaskVerifier {
   void check_task(std::size_t rank, std::size_t id) {
     const Plan& plan = plans_[rank];
     const SharedTask& task = plan.tasks[id];
-    const std::size_t count = std::size_t{task.source_count} + task.target_count;
-    if (task.source_count == 0 || task.target_count == 0 || task.first_region + count > plan.task_regions.size()) {
-      found("task " + std::to_string(id) + " of rank " + std::to_string(rank) +
-            " has no sources or targets, or they lie outside of the plan's list");
-      return;
-    }
-    for (const std::uint32_t earlier : task.after)
-      if (earlier != SharedTask::kNone && earlier >= id)
-        found(where(plan, id) + ": waits for a task that is not earlier");
-    const std::uint64_t size_bytes = sources(plan, task)[0].region.size_bytes;
-    if (task.source_count > 1 && size_bytes % element_bytes_ != 0)
+    if (const std::string broken = violated_task_rule(plan, id, nodes_); !broken.empty())
+      return found("task " + std::to_string(id) + " of rank " + std::to_string(rank) + " " + broken);
+    if (task.source_count > 1 && sources(plan, task)[0].region.size_bytes % element_bytes_ != 0)
       found(where(plan, id) + ": not a whole number of elements");
     for (const RankRegion& each : regions(plan, task)) {
-      if (each.rank < 0 || each.rank >= plan.size || nodes_[static_cast<std::size_t>(each.rank)] != nodes_[rank]) {
-        found(where(plan, id) + ": rank " + std::to_string(each.rank) + " is not on this node");
-        return;
-      }
       const Plan& owner = plans_[static_cast<std::size_t>(each.rank)];
       const Region region = resolved(owner, each.region);
       if (!is_inside(region, owner))
         found(where(plan, id) + ": reaches beyond the " + std::to_string(buffer_bytes(owner, region.buffer)) +
               " bytes of the " + std::string(name(region.buffer)) + " buffer of rank " + std::to_string(each.rank));
-      if (region.size_bytes != size_bytes) found(where(plan, id) + ": its regions differ in size");
     }
     for (const RankRegion& target : targets(plan, task)) {
       const Region region = resolved(plans_[static_cast<std::size_t>(target.rank)], target.region);

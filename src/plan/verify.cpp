@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/ranks_text.hpp"
-#include "plan/flags.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
 #include "plan/region.hpp"
+#include "plan/rules.hpp"
 #include "plan/step_graph.hpp"
 #include "plan/tasks.hpp"
 
@@ -114,13 +114,6 @@ class Verifier {
     if (findings_.size() < kMaxFindings) findings_.push_back(std::move(finding));
   }
 
-  void check_region(std::size_t rank, StepId id, Region region, std::size_t owner, const char* side) {
-    if (!plan::is_inside(region, plans_[owner]))
-      found(where(rank, id) + ": " + side + " reaches beyond the " +
-            std::to_string(plan::buffer_bytes(plans_[owner], region.buffer)) + " bytes of the " +
-            std::string(plan::name(region.buffer)) + " buffer");
-  }
-
   void check_plan(std::size_t rank) {
     const Plan& plan = plans_[rank];
     if (plan.rank != static_cast<int>(rank) || plan.size != static_cast<int>(plans_.size()))
@@ -137,51 +130,23 @@ class Verifier {
   void check_step(std::size_t rank, StepId id) {
     const Plan& plan = plans_[rank];
     const Step& step = plan.steps[id];
-    if (std::uint64_t{step.first_dependency} + step.dependency_count > plan.dependencies.size()) {
-      found(where(rank, id) + ": its dependencies lie outside of the plan's list");
-      return;
-    }
-    for (const StepId earlier : plan::dependencies(plan, id))
-      if (earlier >= id)
-        found(where(rank, id) + ": depends on step " + std::to_string(earlier) + ", which is not earlier");
-
+    if (const std::string broken = plan::violated_step_rule(plan, id); !broken.empty())
+      return found(where(rank, id) + ": " + broken);
     const plan::Touches touches = plan::touches(step);
     if (touches.has_peer) check_peer(rank, id);
-    if (touches.reads) check_region(rank, id, step.from, rank, "the source");
-    if (touches.reads_remote && step.peer >= 0 && step.peer < plan.size) {
-      if (step.from.buffer != Buffer::shared) found(where(rank, id) + ": reads memory that is not shared");
-      check_region(rank, id, step.from, static_cast<std::size_t>(step.peer), "the source");
-    }
-    if (touches.writes) {
-      check_region(rank, id, step.to, rank, "the target");
-      if (step.to.buffer == Buffer::input && step.to.size_bytes > 0) found(where(rank, id) + ": writes the input");
-    }
-    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes && !plan::has_blocks(step) &&
-                             step.computation != Computation::reduce_sorted;
-    if (moves_whole && step.from.size_bytes != step.to.size_bytes)
-      found(where(rank, id) + ": source and target differ in size");
-    if (plan::computes(step, Computation::reduce) && step.from.size_bytes % element_bytes_.output != 0)
+    if (touches.reads_remote)
+      if (const Plan& owner = plans_[static_cast<std::size_t>(step.peer)]; !plan::is_inside(step.from, owner))
+        found(where(rank, id) + ": the source reaches beyond the " + std::to_string(owner.shared_bytes) +
+              " bytes of the peer's shared buffer");
+    const bool is_sorted = plan::computes(step, Computation::reduce_sorted);
+    if ((is_sorted || plan::computes(step, Computation::reduce)) && step.to.size_bytes % element_bytes_.output != 0)
       found(where(rank, id) + ": not a whole number of elements");
-    if (plan::computes(step, Computation::reduce_sorted) &&
-        (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0 ||
-         step.to.size_bytes % element_bytes_.output != 0))
-      found(where(rank, id) +
-            ": the source is not a whole number of blocks as long as the target, each of whole elements");
-    if (plan::has_blocks(step))
-      check_blocks(rank, id);
-    else if (step.kind == StepKind::compute && plan::takes_message(step))
-      found(where(rank, id) + ": only a transform reads a peer's private memory");
-    if (step.kind == StepKind::publish_tasks && !plan::has_its_tasks(plan, step))
-      found(where(rank, id) + ": its tasks lie outside of the plan's list");
+    if (plan::has_blocks(step)) check_blocks(rank, id);
   }
 
   void check_peer(std::size_t rank, StepId id) {
     const Step& step = plans_[rank].steps[id];
-    if (step.peer < 0 || step.peer >= plans_[rank].size || step.peer == static_cast<int>(rank)) {
-      found(where(rank, id) + ": the peer is not another rank of the team");
-      return;
-    }
-    if (step.tag > kMaxTag) found(where(rank, id) + ": the tag is larger than " + std::to_string(kMaxTag));
+    if (step.peer == static_cast<int>(rank)) found(where(rank, id) + ": the peer is this rank");
     const bool inside_node = step.kind != StepKind::send && step.kind != StepKind::recv;
     if (inside_node && node_of_rank_[rank] != node_of_rank_[static_cast<std::size_t>(step.peer)])
       found(where(rank, id) + ": the peer is on another node");
@@ -190,10 +155,6 @@ class Verifier {
   void check_blocks(std::size_t rank, StepId id) {
     const Plan& plan = plans_[rank];
     const Step& step = plan.steps[id];
-    if (std::uint64_t{step.first_block} + step.block_count > plan.blocks.size()) {
-      found(where(rank, id) + ": its blocks lie outside of the plan's list");
-      return;
-    }
     for (const bool of_target : {false, true})
       if (!footprint(plan, step, of_target, element_bytes_).is_inside)
         found(where(rank, id) + ": a block reaches beyond the " + (of_target ? "target" : "source"));

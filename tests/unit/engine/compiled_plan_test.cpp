@@ -15,18 +15,22 @@ namespace {
 
 constexpr std::uint64_t kSharedBytes = 4096;
 
-/// The error for a plan with this one read; empty if there is none.
-std::string refusal(const Region& from) {
+/// The error for a plan; empty if there is none.
+std::string refusal(const Plan& plan) {
   const Team team{.rank = 0, .node_of_rank = {0, 0}};
-  PlanBuilder builder("test/read", 0, 2);
-  builder.read(from, 1, {0, from.size_bytes, Buffer::output});
-  const Plan plan = std::move(builder).finish(0, from.size_bytes);
   try {
     CompiledPlan(plan, team, kSharedBytes);
   } catch (const Error& error) {
     return error.what();
   }
   return "";
+}
+
+/// The same for a plan with this one read.
+std::string refusal(const Region& from) {
+  PlanBuilder builder("test/read", 0, 2);
+  builder.read(from, 1, {0, from.size_bytes, Buffer::output});
+  return refusal(std::move(builder).finish(0, from.size_bytes));
 }
 
 TEST(CompiledPlan, RefusesReadsOutsideOfAPeersSharedBuffer) {
@@ -36,6 +40,21 @@ TEST(CompiledPlan, RefusesReadsOutsideOfAPeersSharedBuffer) {
   // The sum of offset and size wraps around 2^64, to less than the size of the buffer.
   const std::uint64_t wrapping = std::numeric_limits<std::uint64_t>::max() - 63;
   EXPECT_NE(refusal({wrapping, 128, Buffer::shared}).find(expected), std::string::npos);
+}
+
+TEST(CompiledPlan, RefusesWhatThePlanDoesNotHave) {
+  PlanBuilder builder("test/copy", 0, 2);
+  builder.copy({0, 8, Buffer::input}, {0, 8, Buffer::output});
+  Plan plan = std::move(builder).finish(8, 8);
+  EXPECT_EQ(refusal(plan), "");
+  plan.steps[0].dependency_count = 1;
+  EXPECT_NE(refusal(plan).find("step 0 names dependencies that the plan does not have"), std::string::npos);
+}
+
+TEST(CompiledPlan, RefusesToWriteTheInput) {
+  PlanBuilder builder("test/copy", 0, 2);
+  builder.copy({0, 8, Buffer::output}, {0, 8, Buffer::input});
+  EXPECT_NE(refusal(std::move(builder).finish(8, 8)).find("step 0 writes the input"), std::string::npos);
 }
 
 }  // namespace

@@ -123,12 +123,12 @@ TEST_F(VerifyTest, FindsTagsUsedTwice) {
 TEST_F(VerifyTest, FindsTagsTooLarge) {
   a.send(in(0, 8), 1, kMaxTag + 1);
   b.recv(out(0, 8), 0, kMaxTag + 1);
-  expect("the tag is larger");
+  expect("has a tag above");
 }
 
 TEST_F(VerifyTest, FindsPeersThatDoNotExist) {
   a.send(in(0, 8), 2, 0);
-  expect("the peer is not another rank of the team");
+  expect("has a peer that does not exist");
 }
 
 TEST_F(VerifyTest, FindsRegionsOutOfBounds) {
@@ -172,7 +172,7 @@ TEST_F(VerifyTest, FindsAStepThatOverlapsItself) {
 
 TEST_F(VerifyTest, FindsSizesThatDifferWithinAStep) {
   a.copy(in(0, 8), out(0, 4));
-  expect("differ in size");
+  expect("moves 8 bytes into 4");
 }
 
 TEST_F(VerifyTest, FindsPartsOfElements) {
