@@ -14,23 +14,34 @@
 namespace penstock::comm {
 namespace {
 
-enum Word : std::size_t {
-  kKind,
-  kSignature,
-  kCount,
-  kDType,
-  kOp,
-  kRoot,
-  kInPlace,
-  kElementBytes,
-  kCommutative,
-  kReproducible,
-  kSegmentBytes,
-  kSplit,
-  kRadix,
-  kAlgorithm,
-  kWords
+std::string number(std::uint64_t value) { return std::to_string(static_cast<std::int64_t>(value)); }
+
+/// An argument that has to be equal on all ranks.
+struct Argument {
+  const char* name;
+  std::uint64_t (*of)(const Collective&);
+  std::string (*text)(std::uint64_t);
 };
+
+constexpr std::array kArguments{
+    Argument{"dtype", [](const Collective& asked) { return static_cast<std::uint64_t>(asked.dtype); },
+             [](std::uint64_t value) { return std::string(name(static_cast<DType>(value))); }},
+    Argument{"operation", [](const Collective& asked) { return static_cast<std::uint64_t>(asked.op); },
+             [](std::uint64_t value) { return std::string(name(static_cast<ReduceOp>(value))); }},
+    Argument{"element_bytes", [](const Collective& asked) { return asked.element_bytes; }, number},
+    Argument{"commutative", [](const Collective& asked) { return std::uint64_t{asked.commutative}; }, number},
+    Argument{"reproducible", [](const Collective& asked) { return std::uint64_t{asked.reproducible}; },
+             [](std::uint64_t value) { return std::string(value != 0 ? "on" : "off"); }},
+    Argument{"segment_bytes", [](const Collective& asked) { return asked.segment_bytes; }, number},
+    Argument{"split", [](const Collective& asked) { return static_cast<std::uint64_t>(asked.split); }, number},
+    Argument{"radix", [](const Collective& asked) { return static_cast<std::uint64_t>(asked.radix); }, number},
+    Argument{
+        "algorithm",
+        [](const Collective& asked) { return asked.algorithm.empty() ? 0 : base::mix(base::kSeed, asked.algorithm); },
+        [](std::uint64_t value) { return value == 0 ? "none" : std::to_string(value); }}};
+
+enum Word : std::size_t { kKind, kSignature, kCount, kRoot, kInPlace, kFirstArgument };
+constexpr std::size_t kWords = kFirstArgument + kArguments.size();
 /// What follows these words if a record lists no counts.
 enum DigestWord : std::size_t { kPairs = kWords, kReceived, kDigestWords };
 constexpr std::uint64_t kPlan = 254;
@@ -91,20 +102,12 @@ class Records {
     const auto amount = [&](std::uint64_t value) {
       return std::to_string(value) + (is_moved ? " bytes" : " elements");
     };
-    const auto number = [](std::uint64_t value) { return std::to_string(static_cast<std::int64_t>(value)); };
     compare("root", kRoot, number);
     if (!found_.empty()) return;  // differences of the counts follow from it
     // A rank without neighbours gives any count. Those of others are compared by the lengths of their messages.
     if (!knows_counts_alone(kind) && !is_neighborhood(kind)) compare("count", kCount, amount);
-    compare("dtype", kDType, [](std::uint64_t value) { return std::string(name(static_cast<DType>(value))); });
-    compare("operation", kOp, [](std::uint64_t value) { return std::string(name(static_cast<ReduceOp>(value))); });
-    compare("element_bytes", kElementBytes, number);
-    compare("commutative", kCommutative, number);
-    compare("reproducible", kReproducible, [](std::uint64_t value) { return value != 0 ? "on" : "off"; });
-    compare("segment_bytes", kSegmentBytes, number);
-    compare("split", kSplit, number);
-    compare("radix", kRadix, number);
-    compare("algorithm", kAlgorithm, [](std::uint64_t value) { return value == 0 ? "none" : std::to_string(value); });
+    for (std::size_t i = 0; i < kArguments.size(); ++i)
+      compare(kArguments[i].name, kFirstArgument + i, kArguments[i].text);
     if (!is_in_place_alone(kind)) compare("in place", kInPlace, number);
     if (!lists_counts(size_)) return compare_digests(kind);
     const auto root = static_cast<int>(word(0, kRoot));
@@ -177,17 +180,9 @@ std::vector<std::uint64_t> record_of(const Collective& collective, int rank, int
   std::vector<std::uint64_t> record(record_words(size));
   record[kKind] = static_cast<std::uint64_t>(collective.kind);
   record[kCount] = collective.count;
-  record[kDType] = static_cast<std::uint64_t>(collective.dtype);
-  record[kOp] = static_cast<std::uint64_t>(collective.op);
   record[kRoot] = static_cast<std::uint64_t>(collective.root);
   record[kInPlace] = collective.in_place;
-  record[kElementBytes] = collective.element_bytes;
-  record[kCommutative] = collective.commutative;
-  record[kReproducible] = collective.reproducible;
-  record[kSegmentBytes] = collective.segment_bytes;
-  record[kSplit] = static_cast<std::uint64_t>(collective.split);
-  record[kRadix] = static_cast<std::uint64_t>(collective.radix);
-  if (!collective.algorithm.empty()) record[kAlgorithm] = base::mix(base::kSeed, collective.algorithm);
+  for (std::size_t i = 0; i < kArguments.size(); ++i) record[kFirstArgument + i] = kArguments[i].of(collective);
   const auto count_of = [&](const std::vector<std::uint64_t>& counts, int peer) {
     const auto at = static_cast<std::size_t>(peer);
     return counts.empty() ? collective.count : at < counts.size() ? counts[at] : 0;
