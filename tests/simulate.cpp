@@ -37,6 +37,17 @@ struct Channel {
   std::optional<std::vector<std::byte>> buffered;  // the content of a signal, or of a send that did not wait
 };
 
+/// Every target = source 0 (op) (source 1 (op) (...)).
+void run_task(const Arithmetic& arithmetic, std::span<const ConstBytes> sources, std::span<const Bytes> targets) {
+  std::vector<std::byte> value(sources.back().begin(), sources.back().end());
+  if (arithmetic.reproducible && sources.size() > 1)
+    kernels::reduce_sorted(arithmetic, sources, value);
+  else
+    for (std::size_t i = sources.size() - 1; i-- > 0;) kernels::reduce(arithmetic, sources[i], value);
+  for (const Bytes& target : targets)
+    if (!value.empty()) std::memcpy(target.data(), value.data(), value.size());
+}
+
 class Simulation {
  public:
   Simulation(std::span<const Plan> plans, const Arithmetic& arithmetic, std::span<RankMemory> memory,

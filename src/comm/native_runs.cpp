@@ -14,13 +14,6 @@ namespace {
 using engine::Caller;
 using engine::Progress;
 
-void require_own_process() {
-  if (Progress::in_forked_child())
-    throw Error(ErrorCode::unsupported,
-                "this communicator belongs to the parent process; a child of fork() cannot use it: start the child's "
-                "own program (spawn), or fork before MPI_Init");
-}
-
 /// A pollable without work: a thread that waits for it drives all others.
 class Idle final : public engine::Pollable {
  public:
@@ -114,14 +107,14 @@ class NativeRuns::Run final : public engine::Run {
   bool is_guarded() const { return guard_.run != nullptr; }
 
   bool test() override {
-    require_own_process();
+    Progress::require_own_process();
     if (!done()) Progress::of_process().drive(*runs_);
     if (!done()) return false;
     deliver();
     return true;
   }
   void wait() override {
-    require_own_process();
+    Progress::require_own_process();
     Progress::of_process().wait_for(*runs_, finished_);
     deliver();
   }
@@ -176,7 +169,7 @@ NativeRuns::~NativeRuns() {
 
 void NativeRuns::run(const Collective& collective, ConstBytes input, Bytes output) {
   if (!native_->may_block()) return start(collective, input, output)->wait();
-  require_own_process();
+  Progress::require_own_process();
   NativeSpan traced(collective, input.size());
   const Meanwhile meanwhile;
   native_->run(collective, input, output);
@@ -204,12 +197,12 @@ std::shared_ptr<engine::Run> NativeRuns::add(std::unique_ptr<ExternalOperation> 
 }
 
 std::shared_ptr<engine::Run> NativeRuns::start(const Collective& collective, ConstBytes input, Bytes output) {
-  require_own_process();
+  Progress::require_own_process();
   return add(native_->prepare(collective, input, output), [&](Run& run) { run.start(collective, input.size()); });
 }
 
 std::shared_ptr<engine::Run> NativeRuns::start_after(Started guard, std::unique_ptr<ExternalOperation> operation) {
-  require_own_process();
+  Progress::require_own_process();
   return add(std::move(operation), [&](Run& run) { run.start_after(std::move(guard)); });
 }
 

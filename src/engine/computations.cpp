@@ -1,7 +1,6 @@
 #include "engine/computations.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "kernels/arithmetic.hpp"
 #include "kernels/copy.hpp"
@@ -9,6 +8,7 @@
 #include "kernels/streaming.hpp"
 #include "penstock/trace.hpp"
 #include "plan/element_types.hpp"
+#include "plan/names.hpp"
 #include "plan/order.hpp"
 
 namespace penstock::engine {
@@ -21,7 +21,7 @@ constexpr std::uint64_t kStreamedRunBytes = 4096;
 
 const char* name_of(const Step& step) {
   if (step.source == StepSource::peer_shared) return "read";
-  return std::array{"copy", "reduce", "reduce_sorted", "transform"}[static_cast<std::size_t>(step.computation)];
+  return plan::name(step.computation).data();  // of a literal
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
 
 std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
                                          const Arithmetic& arithmetic, std::uint64_t signature, Then then) {
-  if (Progress::in_forked_child()) OperationRun::throw_forked();
+  Progress::require_own_process();
   if (options.huge_pages && node.segment != nullptr) {  // before the lock: it may take a while
     const std::array<ConstBytes, 2> all{bindings.input, bindings.output};
     for (const ConstBytes part : bindings.parts.empty() ? std::span<const ConstBytes>(all) : bindings.parts)

@@ -4,10 +4,22 @@
 #include <limits>
 #include <new>
 
-#include "engine/prefetch.hpp"
 #include "engine/segment.hpp"
 
 namespace penstock::engine {
+namespace {
+
+/// Asks for a cache line that this thread is about to write and that other cores have read, without waiting for it.
+void prefetch_for_write(const void* line) noexcept {
+#if defined(__x86_64__)
+  // By its name: compilers emit a prefetch for reading unless they know the processor, and those without it ignore it.
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+
+}  // namespace
 
 Flags::Flags(Segment& segment) : segment_(segment), memory_(segment.layout().ranks, nullptr) {}
 

@@ -23,7 +23,7 @@ class OperationRun final : public Run {
   }
 
   bool test() override {
-    if (Progress::in_forked_child()) throw_forked();
+    Progress::require_own_process();
     if (!done()) Progress::of_process().drive(*executor_);
     if (!done()) return false;
     deliver();
@@ -31,18 +31,12 @@ class OperationRun final : public Run {
   }
 
   void wait() override {
-    if (Progress::in_forked_child()) throw_forked();
+    Progress::require_own_process();
     Progress::of_process().wait_for(*executor_, operation_.finished);
     deliver();
   }
 
   bool done() const noexcept override { return operation_.finished.load(std::memory_order_acquire); }
-
-  [[noreturn]] static void throw_forked() {
-    throw Error(ErrorCode::unsupported,
-                "this communicator belongs to the parent process; a child of fork() cannot "
-                "use it: start the child's own program (spawn), or fork before MPI_Init");
-  }
 
  private:
   void deliver() {

@@ -10,6 +10,7 @@
 
 #include "engine/pause.hpp"
 #include "engine/waiting.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -55,6 +56,13 @@ Progress::Progress()
 }
 
 bool Progress::in_forked_child() noexcept { return forked.load(std::memory_order_relaxed); }
+
+void Progress::require_own_process() {
+  if (in_forked_child())
+    throw Error(ErrorCode::unsupported,
+                "this communicator belongs to the parent process; a child of fork() cannot use it: start the child's "
+                "own program (spawn), or fork before MPI_Init");
+}
 
 void Progress::add(Pollable& pollable) {
   const std::lock_guard lock(mutex_);

@@ -63,6 +63,8 @@ class Progress {
 
   /// True in a child of fork(), which has no progress threads and is no rank.
   static bool in_forked_child() noexcept;
+  /// Throws Error(unsupported) in such a child.
+  static void require_own_process();
 
  private:
   Progress();

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "base/ranks_text.hpp"
-#include "kernels/arithmetic.hpp"
-#include "kernels/reduce_sorted.hpp"
 #include "plan/names.hpp"
 #include "plan/region.hpp"
 #include "plan/rules.hpp"
@@ -196,16 +193,6 @@ class TaskVerifier {
 
 bool touches(const Plan& plan, const SharedTask& task, int rank) {
   return std::ranges::any_of(regions(plan, task), [&](const RankRegion& each) { return each.rank == rank; });
-}
-
-void run_task(const Arithmetic& arithmetic, std::span<const ConstBytes> sources, std::span<const Bytes> targets) {
-  std::vector<std::byte> value(sources.back().begin(), sources.back().end());
-  if (arithmetic.reproducible && sources.size() > 1)
-    kernels::reduce_sorted(arithmetic, sources, value);
-  else
-    for (std::size_t i = sources.size() - 1; i-- > 0;) kernels::reduce(arithmetic, sources[i], value);
-  for (const Bytes& target : targets)
-    if (!value.empty()) std::memcpy(target.data(), value.data(), value.size());
 }
 
 std::vector<std::string> verify_tasks(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,

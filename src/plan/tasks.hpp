@@ -1,4 +1,4 @@
-// What the tasks of a plan (SharedTask) access and compute.
+// What the tasks of a plan (SharedTask) access.
 #pragma once
 
 #include <cstdint>
@@ -44,9 +44,6 @@ inline Region resolved(const Plan& owner, Region region) {
   return {region.offset_bytes + owner.stand_in_offset_bytes, region.size_bytes,
           is_input ? Buffer::output : Buffer::input};
 }
-
-/// Every target = source 0 (op) (source 1 (op) (...)).
-void run_task(const Arithmetic& arithmetic, std::span<const ConstBytes> sources, std::span<const Bytes> targets);
 
 /// The part of verify() about tasks, except for the order of publish_tasks and other steps of a rank. One sentence per
 /// finding. `plans` must have passed the checks of single steps.
