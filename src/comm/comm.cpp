@@ -9,7 +9,7 @@
 
 #include "comm/state.hpp"
 #include "engine/progress.hpp"
-#include "measure/machine.hpp"
+#include "measurement/machine.hpp"
 #include "penstock/error.hpp"
 #include "penstock/tuning.hpp"
 
@@ -149,7 +149,7 @@ void Comm::agree(const std::function<void()>& action) {
 }
 
 MeasuredMachine Comm::machine(bool again) {
-  measure::Measurement found = measure::measured_machine(state_->engine(), team(), state_->facts().mpi, again);
+  measurement::Measurement found = measurement::measured_machine(state_->engine(), team(), state_->facts().mpi, again);
   const std::vector<std::int32_t>& nodes = team().node_of_rank;
   const auto here = std::ranges::count(nodes, nodes[0]);
   return {.machine = found.machine,

@@ -18,7 +18,7 @@
 #include "engine/all_or_none.hpp"
 #include "engine/node_setup.hpp"
 #include "host/domains.hpp"
-#include "measure/machine.hpp"
+#include "measurement/machine.hpp"
 #include "penstock/choice_by_cost.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
@@ -215,7 +215,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     engine->enter();
     if (measures)
       all_or_none(transport, [&] {
-        const Machine machine = measure::measured_machine(*engine, facts.team, facts.mpi, false).machine;
+        const Machine machine = measurement::measured_machine(*engine, facts.team, facts.mpi, false).machine;
         facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, machine);
         if (!tunes) make_state();
       });

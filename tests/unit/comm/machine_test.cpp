@@ -14,7 +14,7 @@
 
 #include "comm/state.hpp"
 #include "local_transport.hpp"
-#include "measure/trials.hpp"
+#include "measurement/trials.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/options.hpp"
@@ -137,9 +137,9 @@ TEST_F(MeasuringMachines, DecideBetweenNodes) {
 
 // A busy host once gave 1e-12 seconds for a byte, and every later job would have read it.
 TEST(MeasuringRates, AreNotTakenFromNoise) {
-  EXPECT_DOUBLE_EQ(measure::seconds_per_byte(0.001, 0.002, 1 << 20), 0.001 / (1 << 20));
-  EXPECT_DOUBLE_EQ(measure::seconds_per_byte(0.003, 0.002, 1 << 20), 0.002 / (1 << 22));
-  EXPECT_DOUBLE_EQ(measure::seconds_per_byte(0.002, 0.002, 1 << 20), 0.002 / (1 << 22));
+  EXPECT_DOUBLE_EQ(measurement::seconds_per_byte(0.001, 0.002, 1 << 20), 0.001 / (1 << 20));
+  EXPECT_DOUBLE_EQ(measurement::seconds_per_byte(0.003, 0.002, 1 << 20), 0.002 / (1 << 22));
+  EXPECT_DOUBLE_EQ(measurement::seconds_per_byte(0.002, 0.002, 1 << 20), 0.002 / (1 << 22));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "penstock/cost_model.hpp"
 #include "penstock/plan.hpp"
 
-namespace penstock::measure {
+namespace penstock::measurement {
 
 /// See MeasuredMachine.
 struct Measurement {
@@ -19,4 +19,4 @@ struct Measurement {
 /// See Comm::machine. `mpi`: the library and its version. Collective, before or between other operations of the engine.
 Measurement measured_machine(engine::Engine& engine, const Team& team, const std::string& mpi, bool again);
 
-}  // namespace penstock::measure
+}  // namespace penstock::measurement

@@ -1,9 +1,9 @@
-#include "measure/trials.hpp"
+#include "measurement/trials.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-namespace penstock::measure {
+namespace penstock::measurement {
 namespace {
 
 constexpr std::uint64_t kSegment = 16 << 10;  // of a burst whose messages are not sent together
@@ -49,7 +49,7 @@ Parties parties_of(const Team& team) {
 }
 
 Plan plan_of(const Trial& trial, int self, int size) {
-  PlanBuilder plan("measure/machine", self, size);
+  PlanBuilder plan("measurement/machine", self, size);
   for (const auto& [first, second] : trial.pairs) {
     if (self != first && self != second) continue;
     const bool is_first = self == first;
@@ -150,4 +150,4 @@ void inside_a_node(const MessageTimes& times, const Parties& parties, bool singl
       hop(kMiB / 16) - static_cast<double>(kMiB / 16) * node.remote_read_seconds_per_byte - node.flag_seconds, call);
 }
 
-}  // namespace penstock::measure
+}  // namespace penstock::measurement

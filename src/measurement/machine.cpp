@@ -1,6 +1,6 @@
 // Measures what communication costs between and inside the nodes of a communicator (Machine), by plans of a few
 // messages that its engine runs. So the costs are those that plans see, the engine's own included.
-#include "measure/machine.hpp"
+#include "measurement/machine.hpp"
 
 #include <sys/uio.h>
 #include <time.h>
@@ -24,12 +24,12 @@
 #include "cost_model/machine_parameters.hpp"
 #include "host/topology.hpp"
 #include "kernels/arithmetic.hpp"
-#include "measure/kept_machine.hpp"
-#include "measure/trials.hpp"
+#include "measurement/kept_machine.hpp"
+#include "measurement/trials.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/options.hpp"
 
-namespace penstock::measure {
+namespace penstock::measurement {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -246,4 +246,4 @@ Measurement measured_machine(engine::Engine& engine, const Team& team, const std
   return result;
 }
 
-}  // namespace penstock::measure
+}  // namespace penstock::measurement

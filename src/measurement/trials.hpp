@@ -10,7 +10,7 @@
 #include "penstock/cost_model.hpp"
 #include "penstock/plan.hpp"
 
-namespace penstock::measure {
+namespace penstock::measurement {
 
 inline constexpr std::uint64_t kShort = 8;
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
@@ -68,4 +68,4 @@ void inside_a_node(const MessageTimes& times, const Parties& parties, bool singl
 /// seem the faster one: never less than half of what its bytes took on average.
 double seconds_per_byte(double once, double twice, std::uint64_t bytes);
 
-}  // namespace penstock::measure
+}  // namespace penstock::measurement

@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
-#include "measure/trials.hpp"
+#include "measurement/trials.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/plan.hpp"
 
-namespace penstock::measure {
+namespace penstock::measurement {
 
 /// What machines have in common that have the same costs: processor, network, MPI, the kind of host and of team.
 std::string key_of(const Team& team, const std::string& mpi, const Parties& parties);
@@ -25,4 +25,4 @@ Machine as_kept(const std::string& key, const Machine& machine);
 /// For kept_machine(). That no file can be written is no error.
 void keep(const std::string& key, const Machine& machine);
 
-}  // namespace penstock::measure
+}  // namespace penstock::measurement

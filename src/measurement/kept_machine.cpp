@@ -1,4 +1,4 @@
-#include "measure/kept_machine.hpp"
+#include "measurement/kept_machine.hpp"
 
 #include <unistd.h>
 
@@ -22,7 +22,7 @@
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
 
-namespace penstock::measure {
+namespace penstock::measurement {
 namespace {
 
 using cost_model::kMachineCounts;
@@ -169,4 +169,4 @@ void keep(const std::string& key, const Machine& machine) {
   if (const std::filesystem::path path = file_of(key); !path.empty()) write(path, to_text(key, machine));
 }
 
-}  // namespace penstock::measure
+}  // namespace penstock::measurement
