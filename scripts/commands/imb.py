@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# [--ranks N,…] [--mpi mpich|intel] [--bytes N,…] [--rounds N] [--first] [--no-barriers | --time-barriers] [--json FILE] : the Intel MPI Benchmarks natively and preloaded
+# [--ranks N,…] [--mpi mpich|intel] [--bytes N,…] [--rounds N] [--first] [--apart] [--no-barriers | --time-barriers] [--json FILE] : the Intel MPI Benchmarks natively and preloaded
 """Runs the unmodified collectives of the Intel MPI Benchmarks natively and with Penstock preloaded (`penstock env`), in turns,
 and prints for each benchmark, number of ranks and message the ratio of the times: above 1 the preload library is faster. A time
 is the median over the rounds of the slowest rank's. The programs come from the wheel of Intel MPI, under the Intel Simplified
@@ -25,7 +25,7 @@ import imb_comparison
 from imb_comparison import Point
 from testing import ROOT
 
-JOB_TIMEOUT_S = 100
+JOB_TIMEOUT_S = 300
 BYTES = "8,64,512,4096,32768,262144,1048576,4194304"
 #: MPICH's collectives of shared memory poll without yielding; its others yield.
 YIELDING_MPICH = {
@@ -115,7 +115,7 @@ class Mpi:
 
 
 def measured(
-    options: argparse.Namespace, mpi: Mpi, suite: str, benchmark: str, ranks: int, *, first: bool
+    options: argparse.Namespace, mpi: Mpi, suite: str, benchmarks: list[str], ranks: int, *, first: bool
 ) -> tuple[list[dict[str, object]], list[str]]:
     """Rows of what was measured in all jobs, and what was not, with the reason."""
     lengths = ROOT / "build/imb/lengths"
@@ -127,7 +127,7 @@ def measured(
     if options.no_barriers:
         arguments += ["-sync", "0"]
     tools = [str(TOOL)] if options.time_barriers else []
-    program = [str(mpi.programs[suite]), benchmark, *arguments]
+    program = [str(mpi.programs[suite]), *benchmarks, *arguments]
     modes = ("native", "preload")
     times: dict[str, list[dict[Point, float]]] = {mode: [] for mode in modes}
     for turn in range(options.rounds):
@@ -135,13 +135,15 @@ def measured(
             try:
                 said = mpi.run(program, ranks, preload=mode == "preload", first=first, tools=tools)
             except JobError as reason:
-                return [], [f"{benchmark}, {ranks} ranks: {mode}: {reason}"]
+                return [], [f"{', '.join(benchmarks)}, {ranks} ranks: {mode}: {reason}"]
             times[mode].append(imb_comparison.points(said))
     rows: list[dict[str, object]] = []
-    lost: list[Point] = []
-    for point in imb_comparison.expected(benchmark, ranks, wanted):
+    lost: list[str] = []
+    for point in (point for name in benchmarks for point in imb_comparison.expected(name, ranks, wanted)):
         if any(found.get(point, 0) <= 0 for mode in modes for found in times[mode]):
-            lost.append(point)
+            lost.append(
+                f"{point.benchmark}, {ranks} ranks, {point.message_bytes} B: IMB's limit of time in some job; see --seconds"
+            )
             continue
         median = {mode: statistics.median(found[point] for found in times[mode]) for mode in modes}
         ratio = median["native"] / median["preload"]
@@ -151,10 +153,7 @@ def measured(
             f"preload {median['preload']:11.2f} us  ratio {ratio:6.2f}",
             flush=True,
         )
-    if not lost:
-        return rows, []
-    short = ", ".join(str(point.message_bytes) for point in lost)
-    return rows, [f"{benchmark}, {ranks} ranks, {short} B: IMB's limit of time in some job; see --seconds"]
+    return rows, lost
 
 
 def main() -> int:
@@ -171,6 +170,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=1000, help="most calls for each message (default: 1000)")
     parser.add_argument("--seconds", type=float, default=0.3, help="most for each message (default: 0.3)")
     parser.add_argument("--first", action="store_true", help="schedule the ranks before other programs in any case")
+    parser.add_argument("--apart", action="store_true", help="a job for each benchmark, so that turns are shorter")
     barriers = parser.add_mutually_exclusive_group()
     barriers.add_argument(
         "--no-barriers",
@@ -178,7 +178,9 @@ def main() -> int:
         help="no barrier before each call: one that is served by Penstock moves waiting into the call that follows",
     )
     barriers.add_argument(
-        "--time-barriers", action="store_true", help="time each call together with the barrier before it"
+        "--time-barriers",
+        action="store_true",
+        help="time each call with the barrier before it; without benchmarks of barriers",
     )
     parser.add_argument("--json", metavar="FILE", help="also write all points")
     options = parser.parse_args()
@@ -198,11 +200,14 @@ def main() -> int:
             print(f"{ranks} ranks: this user may not schedule them before other programs", flush=True)
             first = False
         for suite, benchmarks in imb_comparison.TIMED.items():
-            for benchmark in benchmarks:
-                if not only or benchmark in only:
-                    found, lost = measured(options, mpi, suite, benchmark, ranks, first=first)
-                    rows += found
-                    dropped += lost
+            chosen = [name for name in benchmarks if not only or name in only]
+            if options.time_barriers:
+                chosen = [name for name in chosen if "barrier" not in name.lower()]
+            # One job for all: to start one for each takes longer than to measure.
+            for together in [[name] for name in chosen] if options.apart else [chosen] * bool(chosen):
+                found, lost = measured(options, mpi, suite, together, ranks, first=first)
+                rows += found
+                dropped += lost
     for line in dropped:
         print(f"not measured: {line}")
     if not rows:
