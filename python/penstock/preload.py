@@ -76,14 +76,26 @@ class Mpi(NamedTuple):
 
 
 def mpi_of(program: str | None, abi: str | None = None, environment: Mapping[str, str] = os.environ) -> Mpi:
-    """The MPI that a program uses. `abi`: what the user says; otherwise it is found."""
-    if abi is None:
-        return _found(program or "", environment)
-    try:
-        found = _found(program or "", environment)
-    except Error:
-        return Mpi(abi, None)
-    return found if found.abi == abi else Mpi(abi, None)
+    """The MPI that a program uses. `abi`: what the user says; otherwise it is the one that the program is linked to, or
+    the launcher's for scripts and for programs that load MPI later, such as Python. Raises Error("unsupported") if it is
+    none that Penstock knows, or if the process would have two."""
+    linked = None if program is None else _linked_to(program)
+    if linked is not None and abi not in (None, linked.abi):
+        raise Error(
+            f"{program} is linked to an MPI of the {linked.abi} ABI, so it cannot use the library for {abi}; leave out --mpi",
+            "unsupported",
+        )
+    if linked is not None:
+        return linked
+    of_launcher = next((_LAUNCHERS[name] for name in _LAUNCHERS if name in environment), None)
+    found = abi or of_launcher
+    if found is None:
+        raise Error(
+            f"{program} is not linked to an MPI, and no mpiexec has started it; if it loads MPI later, start it by mpiexec "
+            "or name the ABI with --mpi",
+            "unsupported",
+        )
+    return Mpi(found, _of_launcher(found) if found == of_launcher else None)
 
 
 def _of_launcher(abi: str) -> Path | None:
@@ -99,29 +111,29 @@ def _of_launcher(abi: str) -> Path | None:
     return next((place for place in places if place.exists()), None)
 
 
-def _found(program: str, environment: Mapping[str, str]) -> Mpi:
-    """The MPI that a program uses: the one that it is linked to, or the launcher's for scripts and for
-    programs that load MPI later, such as Python. Raises Error("unsupported") if it is none that Penstock knows."""
+def _linked_to(program: str) -> Mpi | None:
+    """The MPI that a program is linked to, itself or through its libraries; None if it is linked to none."""
     path = shutil.which(program)
     if path is None:
         raise Error(f"there is no program {program!r}; expected a path, or a name on PATH")
+    found: dict[str, Mpi] = {}
     for line in _loaded_by(Path(path)):
         name = Path(line.split(" ")[0]).name
-        if name in _ABIS and "not found" in line:
+        if name not in _ABIS:
+            continue
+        if "not found" in line:
             raise Error(
                 f"{program} needs {name}, which is not found here; set LD_LIBRARY_PATH to its MPI", "unsupported"
             )
-        if name in _ABIS:
-            found = line.partition(" => ")[2].split(" (")[0]
-            return Mpi(_ABIS[name], Path(found) if found else None)
-    for variable, abi in _LAUNCHERS.items():
-        if variable in environment:
-            return Mpi(abi, _of_launcher(abi))
-    raise Error(
-        f"{program} is not linked to an MPI, and no mpiexec has started it; if it loads MPI later, start it by mpiexec or "
-        "name the ABI with --mpi",
-        "unsupported",
-    )
+        where = line.partition(" => ")[2].split(" (")[0]
+        found.setdefault(name, Mpi(_ABIS[name], Path(where) if where else None))
+    if len({mpi.abi for mpi in found.values()}) > 1:
+        raise Error(
+            f"{program} loads {' and '.join(found)}, two MPIs, and calls of both have the same names; link it and its "
+            "libraries to one of them",
+            "unsupported",
+        )
+    return next(iter(found.values()), None)
 
 
 def _folder_of_names() -> Path:

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <shared_mutex>
 #include <utility>
 #include <vector>
@@ -39,8 +40,8 @@ std::atomic<std::uint64_t> generation{1};
 
 std::atomic<bool> finalizes{false};
 
-/// 1 if all ranks of MPI_COMM_WORLD are on one node.
-int job_on_one_node = 0;
+/// Whether all ranks of MPI_COMM_WORLD are on one node.
+bool job_on_one_node = false;
 
 struct Last {
   MPI_Comm handle{};
@@ -78,6 +79,22 @@ bool is_running() {
   return initialized != 0 && finalized == 0;
 }
 
+/// Whether all processes of a communicator belong to this job. If not, none of them finds it so: each knows one of
+/// another job.
+bool is_of_one_job(MPI_Comm comm, int ranks) {
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Group job = MPI_GROUP_NULL;
+  PMPI_Comm_group(comm, &members);
+  PMPI_Comm_group(MPI_COMM_WORLD, &job);
+  std::vector<int> in_comm(static_cast<std::size_t>(ranks));
+  std::vector<int> in_job(in_comm.size(), MPI_UNDEFINED);
+  std::iota(in_comm.begin(), in_comm.end(), 0);
+  PMPI_Group_translate_ranks(members, ranks, in_comm.data(), job, in_job.data());
+  PMPI_Group_free(&members);
+  PMPI_Group_free(&job);
+  return std::find(in_job.begin(), in_job.end(), MPI_UNDEFINED) == in_job.end();
+}
+
 std::unique_ptr<Communicator> describe(MPI_Comm comm) {
   auto made = std::make_unique<Communicator>();
   made->handle = comm;
@@ -91,6 +108,9 @@ std::unique_ptr<Communicator> describe(MPI_Comm comm) {
     made->why_native = "one rank";
   else if (finalizes.load(std::memory_order_relaxed))
     made->why_native = "MPI_Finalize has begun";
+  // Another job may run without this library, so its ranks would not take part in preparing one.
+  else if (!is_of_one_job(comm, made->ranks))
+    made->why_native = "processes of several jobs";
   return made;
 }
 
@@ -145,7 +165,7 @@ void begin_job() {
   PMPI_Comm_size(node, &on_node);
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
   PMPI_Comm_free(&node);
-  job_on_one_node = on_node == ranks ? 1 : 0;
+  job_on_one_node = on_node == ranks;
 }
 
 void prepare(Communicator& on) {
@@ -155,17 +175,14 @@ void prepare(Communicator& on) {
     const Team& team = on.penstock->team();
     bool one_node = true;
     for (int rank = 1; rank < team.size(); ++rank) one_node = one_node && team.same_node(0, rank);
-    // Least and, negated, greatest: the ranks may belong to several jobs.
-    std::array<int, 2> jobs{job_on_one_node, -job_on_one_node};
-    PMPI_Allreduce(MPI_IN_PLACE, jobs.data(), 2, MPI_INT, MPI_MIN, on.handle);
-    on.one_node = one_node && jobs[0] == 1;
+    on.one_node = one_node && job_on_one_node;
     if (settings().measures) {
       on.measured = std::make_unique<Measured>();
       // Progress threads move operations on while the program computes, which MPI does not.
       on.measured->has_nonblocking = team.progress_cores == 0;
       if (one_node) on.measured->blocking.share(*on.penstock, on.members());
     }
-    if (one_node || jobs[1] == 0) return;
+    if (one_node || !job_on_one_node) return;
     // The progress hook of such a job must never meet operations between nodes.
     on.measured.reset();
     on.penstock.reset();

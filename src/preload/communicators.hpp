@@ -63,7 +63,7 @@ struct Communicator {
   std::unique_ptr<Comm> penstock{};                  ///< once it is prepared
   std::string why_native{};                          ///< never to be prepared
   std::unique_ptr<Measured> measured{};              ///< once it is prepared, if calls are measured
-  bool one_node = false;                             ///< once it is prepared: all its ranks belong to jobs on one node
+  bool one_node = false;                             ///< once it is prepared: all ranks of the job are on one node
   std::vector<std::shared_ptr<Channel>> channels{};  ///< of persistent operations; equal on all ranks
   std::array<std::array<Tally, kForms>, kCollectiveKinds> tallies{};
 

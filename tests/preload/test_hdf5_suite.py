@@ -1,7 +1,7 @@
 """HDF5's own parallel tests, compiled from Debian's source package against Debian's library for MPICH, end as natively with
 their files in the store. Needs, besides the packages of test_file_libraries.py, dpkg-dev and a source of packages' sources
-(deb-src). Not among them: testphdf5, which takes minutes; t_shapesame, t_cache and t_bigio; and t_cache_image, which did not
-construct its files in the store in 200 s."""
+(deb-src). Not among them: testphdf5, which takes minutes; t_cache, which natively ended 6 of its 15 checks in 20 minutes on two
+busy cores; and t_cache_image, which has not been compared yet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ GROUPS = (
     ("t_pflush1", "t_pflush2"),
     ("t_init_term",),
     ("t_filters_parallel",),
+    ("t_shapesame",),
+    ("t_bigio",),
 )
+#: Of 0 to 3. At 3 t_shapesame runs few of its subtests, and t_bigio leaves out those of collective chunks.
+EXPRESS = "3"
 #: They write to files without MPI, too, and then open them by MPI. Those are MPI's by rule.
 WRITE_PLAIN_FILES = ("t_pread", "t_filters_parallel")
 CHANGED = "the plain file has changed since its last version"
@@ -88,9 +92,10 @@ def test_ends_as_natively(group: tuple[str, ...], programs: tuple[str, Path], tm
     for name in group:
         options = ["--files", "*", *(["--export-files"] if name in WRITE_PLAIN_FILES else [])]
         command = [str(built / name)]
-        plain = run_installed(mpi, RANKS, None, command, natively, (), TIMEOUT_S, HDF5_PARAPREFIX=str(natively))
+        paths = {"HDF5_PARAPREFIX": str(natively), "HDF5TestExpress": EXPRESS}
+        plain = run_installed(mpi, RANKS, None, command, natively, (), TIMEOUT_S, **paths)
         report = preloaded / f"{name}.json"
-        paths = {"HDF5_PARAPREFIX": str(preloaded)}
+        paths["HDF5_PARAPREFIX"] = str(preloaded)
         done = run_installed(mpi, RANKS, report, command, preloaded, options, TIMEOUT_S, **paths)
         assert done.status == plain.status, done.out[-2000:] + done.err[-4000:]
         assert outcomes(done.out) == outcomes(plain.out), done.out[-2000:] + done.err[-4000:]

@@ -83,3 +83,49 @@ def test_the_thread_level_is_the_programs(tmp_path: Path) -> None:
     done = preloaded("mpich", 2, tmp_path / "report.json", program("mpich", "lives"), "1")
     assert done.report is not None, done.err
     assert done.report["thread_level"] == "MPI_THREAD_SINGLE"
+
+
+def compiled(folder: Path, name: str, text: str, *options: str | Path) -> Path:
+    source = folder / f"{name}.c"
+    source.write_text(text)
+    made = folder / name
+    subprocess.run(["cc", "-o", str(made), str(source), *map(str, options)], check=True)
+    return made
+
+
+@pytest.mark.parametrize("options", [[], ["--mpi", "mpich"]])
+def test_a_static_program_runs_natively(options: list[str], tmp_path: Path) -> None:
+    made = compiled(tmp_path, "static", "int main(void) { return 5; }", "-static")
+    done = penstock("run", *options, made)
+    assert (done.returncode, done.stdout) == (5, "")
+    (line,) = done.stderr.strip().splitlines()
+    assert "is linked statically" in line
+    assert "runs natively" in line
+
+
+def test_a_program_that_loads_two_mpis_runs_natively(tmp_path: Path) -> None:
+    libraries = []
+    for name in ("libmpi.so.12", "libmpi.so.40"):
+        symbol = "of_" + name.replace(".", "_")
+        compiled(tmp_path, name, f"int {symbol}(void) {{ return 3; }}", "-shared", "-fPIC", f"-Wl,-soname,{name}")
+        libraries.append(symbol)
+    made = compiled(
+        tmp_path,
+        "both",
+        f"int {libraries[0]}(void), {libraries[1]}(void);\nint main(void) {{ return {libraries[0]}() + {libraries[1]}(); }}",
+        tmp_path / "libmpi.so.12",
+        tmp_path / "libmpi.so.40",
+        f"-Wl,-rpath,{tmp_path}",
+    )
+    done = penstock("run", made)
+    assert done.returncode == 6
+    (line,) = done.stderr.strip().splitlines()
+    assert "loads libmpi.so.12 and libmpi.so.40, two MPIs" in line
+    assert "runs natively" in line
+
+
+def test_the_library_of_another_mpi_is_not_preloaded() -> None:
+    linked = program("openmpi", "lives")
+    done = penstock("env", "--mpi", "mpich", linked)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is linked to an MPI of the openmpi ABI" in done.stderr

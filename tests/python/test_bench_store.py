@@ -76,6 +76,7 @@ def test_squares_and_single_writers_run():
         report = json.loads(done.stdout)
         assert not report["left_out"], report["left_out"]
         assert {row["setting"]["experiment"] for row in report["rows"]} == experiments
+        assert any(f"preloaded/{found[0].name}" in row["seconds"] for row in report["rows"])
         if ranks == "1":
             assert any("newest of 40 versions" in line for line in report["summary"])
             assert any("10000 fragments: 1 MiB read cold" in line for line in report["summary"])

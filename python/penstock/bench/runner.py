@@ -50,6 +50,7 @@ class Program:
     #: then hold more about each sample in "details". If the case says TELLS_PROGRESS, measure() gets a third argument: a
     #: function to call with the share of its work that is done.
     local: bool = False
+    under: tuple[str, ...] = ()  #: A command of penstock that starts each rank, such as ("run", "--strict").
 
 
 @dataclass
@@ -263,9 +264,10 @@ def _launch(
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         result = Path(folder) / "result.json"
         arguments = [case_name, program.name, json.dumps(parameters), str(result)]
+        under = [sys.executable, "-m", "penstock", *program.under] if program.under else []
         try:
             done = subprocess.run(
-                [*mpi.launcher(ranks, placement), sys.executable, "-m", "penstock.bench.worker", *arguments],
+                [*mpi.launcher(ranks, placement), *under, sys.executable, "-m", "penstock.bench.worker", *arguments],
                 env={**mpi.environment(placement), **program.environment},
                 capture_output=True,
                 text=True,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import text_table
+from penstock import preload, text_table
 from penstock.bench import runner, store_readers, store_snapshots
 from penstock.bench.installation import Installation
 from penstock.bench.runner import Jobs, Measured, Program, Report
@@ -27,7 +27,8 @@ One rank: the same bytes in more and more regions, written and read back; a snap
 after compaction; opening a store and reading the newest of few and of many versions, and 1 MiB of a version of few and of
 many fragments; one small write. Several ranks: tiles in a row, each overlapping its neighbours by an eighth, with short and with long rows. Square numbers of ranks:
 mpi-tile-io's squares, with small and with large elements; and all ranks read one version at once, each another part. Peers: the atomic mode of MPI.File (ROMIO, OMPIO), a new plain
-file per process and write ("plain"), and the same file overwritten ("overwritten"). With more ranks than cores, ranks that
+file per process and write ("plain"), the same file overwritten ("overwritten"), and MPI.File in atomic mode under `penstock
+run`, which keeps its file in a store ("preloaded"). With more ranks than cores, ranks that
 poll as MPI does take the cores from ranks that still write or hold a lock. So each setting is measured twice: with
 polling ranks (the time of the slowest), and with ranks that start together and sleep when done (the time until the last
 is done). Every result is verified: where tiles overlap, one of them must have won everywhere.
@@ -65,7 +66,16 @@ def programs(mpi: Installation) -> list[Program]:
         Program("plain", once=True),
         Program("overwritten", once=True),
         Program("penstock", baselines=("atomic", "plain", "overwritten")),
+        *([] if missing(mpi) else [Program("preloaded", ("penstock",), under=("run", "--quiet", "--strict"))]),
     ]
+
+
+def missing(mpi: Installation) -> dict[str, str]:
+    try:
+        preload.library("mpich" if mpi.name == "impi" else mpi.name)
+    except Error as error:
+        return {"preloaded": str(error)}
+    return {}
 
 
 def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
@@ -141,8 +151,8 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
             setting = {**pattern.setting, "sync": sync}
             with _folder(world, parameters) as folder:
                 target: Any
-                if program == "penstock":
-                    target = _Penstock(world, _store_url(folder, parameters), pattern, sync == "yes")
+                if program in STORES:
+                    target = STORES[program](world, _store_url(folder, parameters), pattern, sync == "yes")
                 else:
                     target = TARGETS[program](world, folder, pattern, sync == "yes")
                 waits = parameters["waiting"] if world.size > 1 else ["asleep"]
@@ -348,11 +358,13 @@ class _Penstock(_File):
 
         from penstock.file import File
 
-        self._url = url
         info = {"penstock_durable": "true" if sync else "false"}
-        super().__init__(
-            world, pattern, File.Open(world, f"{self._url}/field", MPI.MODE_CREATE | MPI.MODE_RDWR, info)
-        )  # fmt: skip
+        file = File.Open(world, f"{url}/field", MPI.MODE_CREATE | MPI.MODE_RDWR, info)
+        self._initialize(world, url, pattern, file)
+
+    def _initialize(self, world: Any, url: str, pattern: Pattern, file: Any) -> None:
+        self._url = url
+        super().__init__(world, pattern, file)
 
     def tidy(self) -> None:
         """Remove earlier versions, since a disk is finite."""
@@ -368,6 +380,23 @@ class _Penstock(_File):
         super().close()
         if self._world.rank == 0:
             Store(self._url, create=False).remove("field")
+
+
+class _Preloaded(_Penstock):
+    """MPI's file in atomic mode, which the preload library keeps in a store."""
+
+    def __init__(self, world: Any, url: str, pattern: Pattern, sync: bool) -> None:
+        from mpi4py import MPI
+
+        self._sync = sync
+        file = MPI.File.Open(world, f"penstock:{url}/field", MPI.MODE_CREATE | MPI.MODE_RDWR)
+        file.Set_atomicity(True)
+        self._initialize(world, url, pattern, file)
+
+    def write(self, data: np.ndarray) -> None:
+        super().write(data)
+        if self._sync:
+            self._file.Sync()
 
 
 class _Plain:
@@ -420,6 +449,8 @@ class _Overwritten(_Plain):
         return
 
 
+#: Those whose bytes are in a store.
+STORES: dict[str, type[_Penstock]] = {"penstock": _Penstock, "preloaded": _Preloaded}
 TARGETS = {"atomic": _Atomic, "plain": _Plain, "overwritten": _Overwritten}
 
 

@@ -6,14 +6,11 @@
 #include <array>
 
 #include "collectives/parts/node_tasks.hpp"
+#include "collectives/parts/pieces.hpp"
 
 namespace penstock::collectives {
 
 namespace {
-
-constexpr std::uint64_t kMaxRingPieces = 512;  // of all nodes together, unless there are more runs of blocks
-constexpr std::uint64_t kRingTaskBytes = 64 << 10;
-constexpr std::uint64_t kMaxOwnPieces = 8;  // of a block, for the tasks of its own node
 
 struct Piece {
   std::size_t node;

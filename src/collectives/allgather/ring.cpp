@@ -1,14 +1,10 @@
 // Each rank passes on what its predecessor sent in the round before. Ranks of a node are neighbours in the ring.
 // Between nodes a block travels in pieces, so that the next node gets the first ones while the last ones are on their
 // way. Cost: n - 1 rounds of m bytes. Valid for every team and size; for long blocks.
+#include "collectives/parts/pieces.hpp"
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {
-namespace {
-
-constexpr std::uint64_t kMaxFlatRingPieces = 2048;  // of all blocks: bounds the length of the plan
-
-}  // namespace
 
 Plan allgather_ring(const Team& team, const Collective& collective) {
   const Group ring = by_node(team, 0);

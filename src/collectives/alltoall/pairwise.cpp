@@ -8,6 +8,7 @@
 
 #include "collectives/parts/blocks.hpp"
 #include "collectives/parts/group.hpp"
+#include "collectives/parts/pieces.hpp"
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {
@@ -19,15 +20,6 @@ constexpr int kRoundsInFlight = 4;
 constexpr int kLongRoundsInFlight = 8;
 constexpr std::uint64_t kLongBytes = 2 << 20;
 constexpr std::uint64_t kMostWaitingBytes = 32 << 20;
-constexpr std::uint64_t kMaxPairwisePieces = 4096;  // of all blocks: bounds the length of the plan
-// Inside a node a piece is copied by one system call, so larger pieces save calls.
-constexpr std::uint64_t kNearPieceBytes = 1 << 20;
-
-int rounds_in_flight(std::uint64_t block_bytes) {
-  const bool fits = block_bytes <= kMostWaitingBytes / kLongRoundsInFlight;
-  return block_bytes >= kLongBytes && fits ? kLongRoundsInFlight : kRoundsInFlight;
-}
-
 /// The pieces of a block to or from `peer`, and their tags. Sender and receiver compute the same pieces.
 template <typename Action>
 void for_each_piece(const Team& team, int peer, Region block, const Action& action) {
@@ -57,6 +49,11 @@ void exchange_in_place(Sequence& sequence, const Team& team, const Collective& c
 }
 
 }  // namespace
+
+int rounds_in_flight(std::uint64_t block_bytes) {
+  const bool fits = block_bytes <= kMostWaitingBytes / kLongRoundsInFlight;
+  return block_bytes >= kLongBytes && fits ? kLongRoundsInFlight : kRoundsInFlight;
+}
 
 Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Collective& collective) {
   Sequence sequence(algorithm, team);

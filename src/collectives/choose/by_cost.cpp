@@ -25,12 +25,13 @@ struct NodeSizes {
   int ranks;
   int smallest;
   int largest;
+  bool in_blocks;  ///< the ranks of each node follow each other
 };
 
 namespace {
 
 constexpr double kGain = 0.9;                // costs are exact to a tenth
-constexpr int kFewRanks = 64;                // among more, estimates stand for costs that take long to find
+constexpr int kFewRanks = 16;                // among more, estimates stand for costs that take long to find
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
 constexpr int kMostFollowingRing = 32;       // nodes, among which tasks follow a ring of leaders
 constexpr int kMostAlltoallRanks = 1024;     // beyond, planning it for the ranks of one node takes too long
@@ -180,7 +181,8 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, const Team& t
   const std::optional<double> alone =
       row.name == "multi_leader"
           ? between + bytes / double{collectives::kRingSlots} * machine.node.combine_seconds_per_byte
-          : collectives::cost::estimated_seconds({row.name, team, collective, machine}, sizes.nodes, 1);
+          : collectives::cost::estimated_leaders({row.name, team, collective, machine},
+                                                 {.nodes = sizes.nodes, .ranks = 1});
   const bool overlaps = row.name == "leader_doubling" || sizes.nodes <= kMostFollowingRing;
   return std::max(least, alone.value_or(between) + (overlaps ? 0 : inside.up + inside.down));
 }
@@ -214,7 +216,8 @@ struct ChoiceByCost::Memory {
     sizes = {.nodes = static_cast<int>(ranks.size()),
              .ranks = team.size(),
              .smallest = *std::ranges::min_element(ranks),
-             .largest = *std::ranges::max_element(ranks)};
+             .largest = *std::ranges::max_element(ranks),
+             .in_blocks = std::ranges::is_sorted(team.node_of_rank)};
     std::unordered_map<std::int32_t, std::int32_t> first;  // rank on a node of this size
     for (std::int32_t rank = 0; rank < team.size(); ++rank) {
       const std::int32_t size = ranks[static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(rank)])];
@@ -239,7 +242,9 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   const auto least_of = [&](const Algorithm& row) { return least_seconds(row, sizes, team, collective, machine); };
   const auto estimate_of = [&](const Algorithm& row) -> std::optional<double> {
     if (sizes.ranks <= kFewRanks || sizes.smallest != sizes.largest) return std::nullopt;
-    return collectives::cost::estimated_seconds({row.name, team, collective, machine}, sizes.nodes, sizes.largest);
+    return collectives::cost::estimated_seconds(
+        {row.name, team, collective, machine},
+        {.nodes = sizes.nodes, .ranks = sizes.largest, .in_blocks = sizes.in_blocks});
   };
   std::vector<std::pair<double, const Algorithm*>> rows;
   for (const Algorithm& row : algorithms())

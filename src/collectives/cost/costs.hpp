@@ -67,9 +67,20 @@ std::optional<Time> alike_chunks(const Call& call);
 /// exact.
 template <class Time>
 std::optional<Time> leaders_in_rounds(const Call& call);
-/// The same, also where it is not exact: for data in several segments or chunks, and for several leaders of each node
-/// among nodes that are no power of two. Within a third. All `nodes` have as many `ranks`.
-std::optional<double> estimated_seconds(const Call& call, int nodes, int ranks);
+/// Nodes that have as many ranks each.
+struct EqualNodes {
+  int nodes = 0;
+  int ranks = 0;          ///< of a node
+  bool in_blocks = true;  ///< the ranks of each node follow each other
+};
+/// What a row takes among equal nodes, without plans, in some microseconds: close enough to tell rows apart that differ
+/// by a third. None for rows that it does not know.
+std::optional<double> estimated_seconds(const Call& call, const EqualNodes& equal);
+/// Of it, rows of allreduce by leaders: as leaders_in_rounds(), also where that is not exact: for data in several
+/// segments or chunks, and for several leaders of each node among nodes that are no power of two.
+std::optional<double> estimated_leaders(const Call& call, const EqualNodes& equal);
+/// Of it, rows of allgather, alltoall and reduce_scatter_block.
+std::optional<double> estimated_exchange(const Call& call, const EqualNodes& equal);
 
 /// reduce_scatter: if all parts have one length, as the row of reduce_scatter_block of this name; if not, as
 /// all_ranks().

@@ -403,8 +403,13 @@ std::optional<Time> leaders_in_rounds(const Call& call) {
 template std::optional<double> leaders_in_rounds<double>(const Call&);
 template std::optional<Cost> leaders_in_rounds<Cost>(const Call&);
 
-std::optional<double> estimated_seconds(const Call& call, int nodes, int ranks) {
-  return in_rounds<double>(call, nodes, ranks, false);
+std::optional<double> estimated_leaders(const Call& call, const EqualNodes& equal) {
+  return in_rounds<double>(call, equal.nodes, equal.ranks, false);
+}
+
+std::optional<double> estimated_seconds(const Call& call, const EqualNodes& equal) {
+  return call.collective.kind == CollectiveKind::allreduce ? estimated_leaders(call, equal)
+                                                           : estimated_exchange(call, equal);
 }
 
 }  // namespace penstock::collectives::cost

@@ -7,14 +7,10 @@
 #include <vector>
 
 #include "collectives/parts/blocks.hpp"
+#include "collectives/parts/pieces.hpp"
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {
-namespace {
-
-constexpr std::uint64_t kMultiLeaderSteps = 6144;  // of a plan, if segments can bound it
-
-}  // namespace
 
 Plan reduce_parts_multi_leader(const std::string& algorithm, const Team& team, const Collective& collective) {
   const auto nodes = ranks_by_node(team);

@@ -4,14 +4,10 @@
 #include <algorithm>
 
 #include "collectives/parts/blocks.hpp"
+#include "collectives/parts/pieces.hpp"
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {
-namespace {
-
-constexpr std::uint64_t kMaxReducePartsPieces = 2048;  // parts times segments: bounds the length of the plan
-
-}  // namespace
 
 Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Collective& collective) {
   const Group ring = by_node(team, 0);

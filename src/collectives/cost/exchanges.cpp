@@ -1,0 +1,303 @@
+// Estimates of allgather, alltoall and reduce_scatter_block among equal nodes: formulas, without plans. They take what
+// a block waits for on its way, and what keeps a core, a process or a link busy, and count the longer of both.
+#include <algorithm>
+#include <bit>
+
+#include "collectives/cost/costs.hpp"
+#include "collectives/parts/arguments.hpp"
+#include "collectives/parts/group.hpp"
+#include "collectives/parts/node_tasks.hpp"
+#include "collectives/parts/pieces.hpp"
+#include "plan/prices.hpp"
+
+namespace penstock::collectives::cost {
+namespace {
+
+class Exchanges {
+ public:
+  Exchanges(const Call& call, const EqualNodes& equal)
+      : call_(call),
+        prices_{call.machine},
+        single_copy_(call.team.single_copy),
+        nodes_(static_cast<std::uint64_t>(equal.nodes)),
+        ranks_(static_cast<std::uint64_t>(equal.ranks)),
+        size_(nodes_ * ranks_),
+        block_(block_bytes(call.collective)) {}
+
+  double allgather_ring() const {
+    const std::uint64_t pieces = pieces_of(block_, call_.collective.segment_bytes, kMaxFlatRingPieces / size_);
+    return around(pieces, 1, 0, prices_.copy(block_));
+  }
+
+  double reduce_scatter_ring() const {
+    const std::uint64_t pieces = pieces_of(block_, call_.collective.segment_bytes, kMaxReducePartsPieces / size_);
+    return around(pieces, pieces, prices_.combine(block_ / pieces), 0);
+  }
+
+  double allgather_leader_ring() const {
+    const std::uint64_t node_bytes = ranks_ * block_;
+    const std::uint64_t pieces =
+        pieces_of(node_bytes, call_.collective.segment_bytes, std::max<std::uint64_t>(1, kMaxRingPieces / nodes_));
+    const std::uint64_t piece = node_bytes / pieces;
+    const auto rounds = static_cast<double>(nodes_ - 1);
+    const auto each = static_cast<double>(pieces);
+    const double message = on_wires(piece, 1);
+    const double way = rounds * hop(piece, 1) + (each - 1) * std::max(message, 2 * prices_.overhead());
+    const double wires = rounds * each * message;
+    if (ranks_ == 1) return std::max({way, wires, rounds * each * 2 * prices_.overhead()}) + prices_.copy(block_);
+    const bool by_tasks = block_ * size_ > kRingTaskBytes && shared_nodes(call_.team, call_.collective) &&
+                          pieces * nodes_ <= kMaxTasks / 4;
+    if (by_tasks) {
+      const auto cores = static_cast<double>(std::min<std::uint64_t>(ranks_, cores_of_node()));
+      const std::uint64_t of_block = std::clamp<std::uint64_t>(block_ / kRingTaskBytes, 1, kMaxOwnPieces);
+      const double own = static_cast<double>(ranks_ * of_block) * prices_.task(block_ / of_block, 1, ranks_) / cores;
+      const std::uint64_t parts = task_pieces(piece, {.most_pieces = 4});
+      const double task = prices_.task(piece / parts, 1, ranks_ - 1);
+      const double tasks = rounds * each * static_cast<double>(parts) * task;
+      const double work = (tasks + rounds * each * 2 * prices_.overhead()) / cores;
+      return own + std::max({way, wires, work}) + task * std::max(1.0, static_cast<double>(parts) / cores);
+    }
+    const auto children = static_cast<double>(log2_ceil(static_cast<int>(ranks_)));
+    const double gather =
+        (is_read(block_) ? 0 : prices_.copy(block_)) + static_cast<double>(ranks_ - 1) * receive_inside(block_);
+    const double leader = each * (2 * prices_.overhead() + children * copy_in(piece));
+    const double child = each * (receive_inside(piece) + (children - 1) * copy_in(piece));
+    const double down = children * (copy_in(piece) + receive_inside(piece));
+    return gather + std::max({way, wires, rounds * leader, rounds * child}) + each * children * copy_in(piece) + down;
+  }
+
+  double allgather_doubling() const {
+    double time = prices_.copy(block_);
+    for (std::uint64_t distance = 1; distance < size_; distance *= 2)
+      time += swap(distance * block_, distance < ranks_ ? 0 : ranks_);
+    return time;
+  }
+
+  double allgather_bruck() const {
+    const double way = longest_way(
+        [&](std::uint64_t distance) { return turn(std::min(distance, size_ - distance) * block_, distance); });
+    return prices_.copy(block_) + way + 2 * prices_.copy(block_ * size_ / 2);
+  }
+
+  double alltoall_pairwise() const {
+    const std::uint64_t most = kMaxPairwisePieces / size_;
+    const std::uint64_t far = pieces_of(block_, 0, most);
+    const std::uint64_t near = pieces_of(block_, kNearPieceBytes, most);
+    const auto far_pieces = static_cast<double>((size_ - ranks_) * far);
+    const auto near_pieces = static_cast<double>((ranks_ - 1) * near);
+    const auto of_node = static_cast<double>(ranks_);
+    const double inside = near_pieces * (copy_in(block_ / near) + receive_inside(block_ / near));
+    const double core = far_pieces * 2 * prices_.overhead() + inside + prices_.copy(block_);
+    const double wires =
+        far_pieces * std::max(of_node * prices_.on_link(block_ / far), prices_.on_process(block_ / far));
+    const auto in_flight = static_cast<double>(rounds_in_flight(block_));
+    const double rounds = static_cast<double>(size_ - ranks_) / in_flight;
+    const double way = rounds * (hop(block_ / far, 1) + static_cast<double>(far - 1) * on_wires(block_ / far, 1));
+    const double latency = before_wires(block_ / far);
+    return std::max({core + prices_.latency(), wires + latency + (ranks_ > 1 ? inside / of_node : 0), way});
+  }
+
+  double alltoall_bruck() const {
+    const double way = longest_way([&](std::uint64_t distance) {
+      std::uint64_t moving = size_ / (2 * distance) * distance;
+      moving += std::max(size_ % (2 * distance), distance) - distance;
+      const double copy = prices_.copy(moving * block_);
+      return turn(moving * block_, distance) + (2 * distance < size_ ? copy : 0) + copy;
+    });
+    return way + 2 * prices_.copy(block_ * size_);
+  }
+
+  double alltoall_hierarchical() const {
+    const std::uint64_t far_bytes = (size_ - ranks_) * block_;
+    const std::uint64_t between = ranks_ * ranks_ * block_;
+    const auto others = static_cast<double>(ranks_ - 1);
+    const auto nodes = static_cast<double>(nodes_ - 1);
+    const double direct = others * (copy_in(block_) + receive_inside(block_)) + prices_.copy(block_);
+    const double up = prices_.copy(far_bytes) + direct + copy_in(far_bytes) + prices_.copy(far_bytes) +
+                      others * receive_inside(far_bytes);
+    const double out = nodes * (prices_.copy(between) + prices_.overhead());
+    const double in = nodes * (prices_.copy(between) + prices_.overhead());
+    const double wires = nodes * on_wires(between, 1);
+    const double down =
+        is_read(far_bytes) ? receive_inside(far_bytes) : others * copy_in(far_bytes) + receive_inside(far_bytes);
+    const double first = prices_.copy(between) + before_wires(between);
+    return up + std::max({out + in, first + wires}) + down + prices_.copy(far_bytes);
+  }
+
+  double reduce_scatter_halving() const {
+    const std::uint64_t full = std::bit_floor(size_);
+    const std::uint64_t all = block_ * size_;
+    double time = prices_.copy(block_);
+    if (full < size_) {
+      const std::uint64_t far = ranks_ % 2;  // between neighbours, of which some are on two nodes
+      time += swap(all, far) / (far == 1 ? 1 : 2) + prices_.combine(all) + swap(block_, far);
+    }
+    for (std::uint64_t half = full / 2; half > 0; half /= 2) {
+      const std::uint64_t bytes = all * half / full;
+      // In pairs that leave one rank for both, ranks are twice as far apart.
+      const std::uint64_t distance = full < size_ ? 2 * half : half;
+      const bool is_inside = distance < ranks_ && std::has_single_bit(ranks_);
+      time += swap(bytes, is_inside ? 0 : std::min(ranks_, distance)) + prices_.combine(bytes);
+    }
+    return time;
+  }
+
+  double reduce_scatter_hierarchical() const {
+    const std::uint64_t all = block_ * size_;
+    const std::uint64_t node_bytes = block_ * ranks_;
+    const auto nodes = static_cast<double>(nodes_ - 1);
+    const auto others = static_cast<double>(ranks_ - 1);
+    const double in = nodes * (prices_.overhead() + prices_.combine(node_bytes));
+    const double out = nodes * (prices_.copy(node_bytes) + prices_.overhead());
+    const double first = prices_.copy(node_bytes) + before_wires(node_bytes) + prices_.combine(node_bytes);
+    const double exchange = std::max(out + prices_.copy(node_bytes) + in, first + nodes * on_wires(node_bytes, 1));
+    if (ranks_ == 1) return exchange;
+    const std::uint64_t segments = pieces_of(all, call_.collective.segment_bytes, kMaxSegments);
+    const std::uint64_t segment = all / segments;
+    const auto levels = static_cast<double>(log2_ceil(static_cast<int>(ranks_)));
+    const double add = receive_inside(segment) + prices_.combine(segment);
+    const double up =
+        (levels - 1) * (add + copy_in(segment)) + copy_in(segment) + static_cast<double>(segments) * levels * add;
+    return up + exchange + others * copy_in(block_) + receive_inside(block_);
+  }
+
+  double reduce_scatter_sorted() const {
+    const auto far = static_cast<double>(size_ - ranks_);
+    const auto near = static_cast<double>(ranks_ - 1);
+    const double core = 2 * far * prices_.overhead() + near * (copy_in(block_) + receive_inside(block_));
+    const double exchange = std::max(core + prices_.latency(), before_wires(block_) + far * on_wires(block_, ranks_));
+    return prices_.copy(block_) + exchange + prices_.combine_sorted(block_ * size_, size_);
+  }
+
+  double reduce_scatter_multi_leader() const {
+    const std::uint64_t steps = nodes_ * (2 * ranks_ + 1);
+    const std::uint64_t pieces =
+        pieces_of(block_, call_.collective.segment_bytes, std::max<std::uint64_t>(kMultiLeaderSteps / steps, 1));
+    const std::uint64_t piece = block_ / pieces;
+    const auto each = static_cast<double>(pieces);
+    const auto others = static_cast<double>(ranks_ - 1);
+    const auto rounds = static_cast<double>(nodes_ - 1);
+    const double combine = prices_.combine(piece);
+    const double inside = others * (copy_in(piece) + receive_inside(piece) + combine);
+    const double core = each * ((rounds + 1) * inside + rounds * (2 * prices_.overhead() + combine));
+    const double message = on_wires(piece, ranks_);
+    const double wires = rounds * each * message;
+    const double way = rounds * (hop(piece, 1) + combine) + (each - 1) * message;
+    return std::max({core + prices_.latency(), wires + inside + before_wires(piece), way + inside});
+  }
+
+ private:
+  std::uint64_t cores_of_node() const { return static_cast<std::uint64_t>(std::max(1, call_.machine.node.cores)); }
+  bool is_read(std::uint64_t bytes) const { return prices_.is_read(bytes, single_copy_); }
+  double copy_in(std::uint64_t bytes) const { return is_read(bytes) ? 0 : prices_.copy(bytes); }
+  double receive_inside(std::uint64_t bytes) const {
+    return prices_.flag() + (is_read(bytes) ? prices_.remote_read(bytes) : prices_.copy(bytes));
+  }
+  double on_wires(std::uint64_t bytes, std::uint64_t senders) const {
+    return std::max(prices_.on_process(bytes), static_cast<double>(senders) * prices_.on_link(bytes));
+  }
+  /// From one leader to another, if so many ranks of each node send at once.
+  double hop(std::uint64_t bytes, std::uint64_t senders) const {
+    const double handshake = prices_.is_eager(bytes) ? 0 : 2 * prices_.latency();
+    return 2 * prices_.overhead() + handshake + on_wires(bytes, senders) + prices_.latency();
+  }
+  double before_wires(std::uint64_t bytes) const { return hop(bytes, 1) - on_wires(bytes, 1); }
+  /// A message to a partner, and one from a partner: to another node for `far` ranks of each node.
+  double swap(std::uint64_t bytes, std::uint64_t far) const {
+    const double inside = copy_in(bytes) + receive_inside(bytes);
+    if (far == 0) return inside;
+    const double outside = hop(bytes, far);
+    return far < ranks_ ? std::max(inside, outside) : outside;
+  }
+
+  /// The same in a round of Bruck's algorithms, in which each rank receives from the one so many ranks ahead. What a
+  /// rank has received in all rounds within a node's length has left its node once.
+  double turn(std::uint64_t bytes, std::uint64_t distance) const {
+    if (distance >= ranks_) return swap(bytes, ranks_);
+    return swap(bytes, 0) + (distance == 1 ? hop(bytes, 1) : 0);
+  }
+
+  /// The rounds that the block of one rank takes part in, those of the bits of its distance, wait for each other. All
+  /// keep the same core and link.
+  template <class TimeOf>
+  double longest_way(const TimeOf& time_of) const {
+    double longest = 0;
+    double higher = 0;
+    for (std::uint64_t bit = 1; bit < size_; bit *= 2)
+      longest += time_of(bit) - (bit < ranks_ ? 0 : 2 * prices_.overhead() + prices_.latency());
+    for (std::uint64_t bit = std::bit_floor(size_ - 1); bit > 0; bit /= 2) {
+      if (((size_ - 1) & bit) == 0) continue;
+      double lower = 0;
+      for (std::uint64_t each = bit / 2; each > 0; each /= 2) lower += time_of(each);
+      longest = std::max(longest, higher + lower);
+      higher += time_of(bit);
+    }
+    return std::max(longest, higher);
+  }
+
+  /// Blocks go around a ring of all ranks, so many pieces of each between nodes and inside them. Each rank copies once.
+  double around(std::uint64_t far, std::uint64_t near, double combine, double copy) const {
+    const std::uint64_t piece = block_ / far;
+    const std::uint64_t part = block_ / near;
+    const auto far_pieces = static_cast<double>(far);
+    const auto near_pieces = static_cast<double>(near);
+    const auto rounds = static_cast<double>(size_ - 1);
+    const double message = on_wires(piece, 1);
+    const double sends = prices_.overhead();
+    const double receives = prices_.overhead() + combine;
+    if (ranks_ == 1) {
+      const double core = far_pieces * (sends + receives);
+      const double way = rounds * (hop(piece, 1) + combine) + (far_pieces - 1) * std::max(message, sends + receives);
+      return std::max({rounds * core + copy, rounds * far_pieces * message + before_wires(piece), way});
+    }
+    const double receives_near = receive_inside(part) + combine;
+    const double core = near_pieces * copy_in(part) + near_pieces * receives_near;
+    const double core_out = near_pieces * receives_near + far_pieces * sends;
+    const double core_in = near_pieces * copy_in(part) + far_pieces * receives;
+    const double busiest = std::max({ranks_ > 2 ? core : 0, core_out, core_in, far_pieces * message});
+    const auto far_rounds = static_cast<double>(nodes_);
+    const double way_out = hop(piece, 1) + combine + (near == 1 ? (far_pieces - 1) * message : 0);
+    const double way = far_rounds * way_out + (rounds - far_rounds) * (copy_in(part) + receives_near);
+    return std::max(rounds * busiest + before_wires(piece), way) + copy;
+  }
+
+  const Call& call_;
+  plan::Prices<double> prices_;
+  bool single_copy_;
+  std::uint64_t nodes_;
+  std::uint64_t ranks_;  // of a node
+  std::uint64_t size_;
+  std::uint64_t block_;
+};
+
+}  // namespace
+
+std::optional<double> estimated_exchange(const Call& call, const EqualNodes& equal) {
+  if (equal.nodes < 2 || !call.team.domain_of_rank.empty() || equal.ranks > call.machine.node.cores)
+    return std::nullopt;
+  const Exchanges exchanges(call, equal);
+  switch (call.collective.kind) {
+    case CollectiveKind::allgather:
+      if (call.row == "ring") return exchanges.allgather_ring();
+      if (!equal.in_blocks) return std::nullopt;
+      if (call.row == "leader_ring") return exchanges.allgather_leader_ring();
+      if (call.row == "recursive_doubling") return exchanges.allgather_doubling();
+      if (call.row == "bruck") return exchanges.allgather_bruck();
+      return std::nullopt;
+    case CollectiveKind::alltoall:
+      if (call.row == "pairwise" && !call.collective.in_place) return exchanges.alltoall_pairwise();
+      if (call.row == "hierarchical") return exchanges.alltoall_hierarchical();
+      if (call.row == "bruck" && equal.in_blocks) return exchanges.alltoall_bruck();
+      return std::nullopt;
+    case CollectiveKind::reduce_scatter_block:
+      if (call.row == "ring") return exchanges.reduce_scatter_ring();
+      if (call.row == "hierarchical") return exchanges.reduce_scatter_hierarchical();
+      if (call.row == "sorted") return exchanges.reduce_scatter_sorted();
+      if (call.row == "multi_leader") return exchanges.reduce_scatter_multi_leader();
+      if (call.row == "recursive_halving" && equal.in_blocks) return exchanges.reduce_scatter_halving();
+      return std::nullopt;
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace penstock::collectives::cost
