@@ -8,7 +8,7 @@
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/node_tasks.hpp"
 #include "collectives/parts/pieces.hpp"
-#include "plan/prices.hpp"
+#include "cost_model/prices.hpp"
 
 namespace penstock::collectives::cost {
 namespace {
@@ -262,7 +262,7 @@ class Exchanges {
   }
 
   const Call& call_;
-  plan::Prices<double> prices_;
+  cost_model::Prices<double> prices_;
   bool single_copy_;
   std::uint64_t nodes_;
   std::uint64_t ranks_;  // of a node

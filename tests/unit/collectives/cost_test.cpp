@@ -436,10 +436,10 @@ TEST(ChoiceByCost, OfBlocksAmongManyRanksSimulatesNoSteps) {
       for (const CollectiveKind kind :
            {CollectiveKind::allgather, CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block}) {
         const ChoiceByCost by_cost(blocks(nodes, ranks), machine_with("omni-path"));
-        const std::uint64_t before = plan::simulated_steps();
+        const std::uint64_t before = cost_model::simulated_steps();
         const bool is_chosen = by_cost.find(request(kind, bytes)) != nullptr;
         EXPECT_EQ(is_chosen, kind != CollectiveKind::alltoall || nodes * ranks <= 1024) << nodes << " x " << ranks;
-        EXPECT_EQ(plan::simulated_steps() - before, 0u)
+        EXPECT_EQ(cost_model::simulated_steps() - before, 0u)
             << name(kind) << ", " << nodes << " x " << ranks << ", " << bytes;
       }
 }
