@@ -95,19 +95,21 @@ def mpi_of(program: str | None, abi: str | None = None, environment: Mapping[str
             "or name the ABI with --mpi",
             "unsupported",
         )
-    return Mpi(found, _of_launcher(found) if found == of_launcher else None)
+    return Mpi(found, _installed(found, environment))
 
 
-def _of_launcher(abi: str) -> Path | None:
-    """The library of the MPI whose launcher has started this process, or None if it cannot be told."""
+def _installed(abi: str, environment: Mapping[str, str]) -> Path | None:
+    """The library of the MPI whose launcher has started this process, or else of the one on PATH. None if neither has that
+    ABI."""
     try:
-        launcher = Path(f"/proc/{os.getppid()}/exe").readlink()
+        parent = Path(f"/proc/{os.getppid()}/exe").readlink()
     except OSError:
-        return None
-    if not launcher.name.startswith(_LAUNCHER_PROGRAMS):
-        return None
+        parent = Path()
+    on_path = shutil.which("mpiexec", path=environment.get("PATH"))
+    launchers = [parent] if parent.name.startswith(_LAUNCHER_PROGRAMS) else [Path(on_path).resolve()] if on_path else []
     folders = ["lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH')}"]
-    places = [launcher.parents[1] / folder / name for folder in folders for name in _ABIS if _ABIS[name] == abi]
+    names = [name for name in _ABIS if _ABIS[name] == abi]
+    places = [launcher.parents[1] / folder / name for launcher in launchers for folder in folders for name in names]
     return next((place for place in places if place.exists()), None)
 
 

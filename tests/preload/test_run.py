@@ -75,8 +75,17 @@ def test_env_prints_lines_for_a_shell() -> None:
     shell = subprocess.run(
         ["sh", "-c", f'{done.stdout}\nprintf %s "$PENSTOCK_PRELOAD"'], capture_output=True, text=True, check=True
     )
-    assert Path(shell.stdout).is_absolute()
-    assert Path(shell.stdout).exists()
+    for path in map(Path, shell.stdout.split(":")):
+        assert path.is_absolute()
+        assert path.exists()
+
+
+def test_env_takes_the_mpi_on_the_path(tmp_path: Path) -> None:
+    for place in ("bin/mpiexec", "lib/libmpi.so.40"):
+        (tmp_path / place).parent.mkdir()
+        (tmp_path / place).touch(mode=0o755)
+    done = penstock("env", "--mpi", "openmpi", PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert f":{tmp_path}/lib/libmpi.so.40\n" in done.stdout
 
 
 def test_the_thread_level_is_the_programs(tmp_path: Path) -> None:
