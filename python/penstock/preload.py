@@ -105,11 +105,15 @@ def _installed(abi: str, environment: Mapping[str, str]) -> Path | None:
         parent = Path(f"/proc/{os.getppid()}/exe").readlink()
     except OSError:
         parent = Path()
-    on_path = shutil.which("mpiexec", path=environment.get("PATH"))
-    launchers = [parent] if parent.name.startswith(_LAUNCHER_PROGRAMS) else [Path(on_path).resolve()] if on_path else []
+    launcher: Path | None = parent
+    if not parent.name.startswith(_LAUNCHER_PROGRAMS):
+        on_path = shutil.which("mpiexec", path=environment.get("PATH"))
+        launcher = Path(on_path).resolve() if on_path else None
+    if launcher is None:
+        return None
     folders = ["lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH')}"]
     names = [name for name in _ABIS if _ABIS[name] == abi]
-    places = [launcher.parents[1] / folder / name for launcher in launchers for folder in folders for name in names]
+    places = [launcher.parents[1] / folder / name for folder in folders for name in names]
     return next((place for place in places if place.exists()), None)
 
 

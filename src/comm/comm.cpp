@@ -151,9 +151,12 @@ void Comm::agree(const std::function<void()>& action) {
 MeasuredMachine Comm::machine(bool again) {
   measurement::Measurement found = measurement::measured_machine(state_->engine(), team(), state_->facts().mpi, again);
   const std::vector<std::int32_t>& nodes = team().node_of_rank;
-  const auto here = std::ranges::count(nodes, nodes[0]);
+  const auto ranks_here = std::ranges::count(nodes, nodes[0]);
+  const bool has_network = ranks_here != std::ssize(nodes);
+  const bool has_node = ranks_here != 1;
   return {.machine = found.machine,
-          .has_network = here<std::ssize(nodes), .has_node = here> 1,
+          .has_network = has_network,
+          .has_node = has_node,
           .source = std::move(found.source),
           .seconds = found.seconds};
 }

@@ -78,7 +78,9 @@ class Operations {
   double run(Plan plan, ConstBytes input, Bytes output) {
     const auto shared = std::make_shared<const Plan>(std::move(plan));
     const Clock::time_point begin = Clock::now();
-    const auto run = engine_.start(shared, {.input = input, .output = output}, {}, static_cast<std::uint64_t>(left_));
+    // All ranks run the same operations, so the number of those left is a signature that is equal on all.
+    const auto signature = static_cast<std::uint64_t>(left_);
+    const auto run = engine_.start(shared, {.input = input, .output = output}, {}, signature);
     --left_;
     run->wait();
     return std::chrono::duration<double>(Clock::now() - begin).count();

@@ -41,12 +41,17 @@ class Installation:
     name: str  #: "mpich", "openmpi" or "impi" (Intel MPI).
     prefix: str
 
+    @property
+    def abi(self) -> str:
+        """The name of its ABI, which Intel MPI shares with MPICH."""
+        return "mpich" if self.name == "impi" else self.name
+
     def environment(self, placement: Placement | None = None) -> dict[str, str]:
         """Environment of a job. Without a placement: the launcher's defaults and the caller's settings."""
         env = dict(os.environ)
         env["PATH"] = f"{self.prefix}/bin:{env.get('PATH', '')}"
         env["LD_LIBRARY_PATH"] = f"{self.prefix}/lib:{env.get('LD_LIBRARY_PATH', '')}".rstrip(":")
-        env["MPI4PY_MPIABI"] = "mpich" if self.name == "impi" else self.name
+        env["MPI4PY_MPIABI"] = self.abi
         env.setdefault("OMP_NUM_THREADS", "1")
         if self.name == "impi":
             env["I_MPI_ROOT"] = self.prefix

@@ -50,7 +50,8 @@ class Program:
     #: then hold more about each sample in "details". If the case says TELLS_PROGRESS, measure() gets a third argument: a
     #: function to call with the share of its work that is done.
     local: bool = False
-    under: tuple[str, ...] = ()  #: A command of penstock that starts each rank, such as ("run", "--strict").
+    #: A command of penstock that starts each rank, such as ("run", "--strict").
+    under: tuple[str, ...] = ()
 
 
 @dataclass

@@ -72,7 +72,7 @@ def programs(mpi: Installation) -> list[Program]:
 
 def missing(mpi: Installation) -> dict[str, str]:
     try:
-        preload.library("mpich" if mpi.name == "impi" else mpi.name)
+        preload.library(mpi.abi)
     except Error as error:
         return {"preloaded": str(error)}
     return {}
@@ -354,17 +354,16 @@ class _Atomic(_File):
 
 class _Penstock(_File):
     def __init__(self, world: Any, url: str, pattern: Pattern, sync: bool) -> None:
+        self._url, self._sync = url, sync
+        super().__init__(world, pattern, self._open(world, f"{url}/field"))
+
+    def _open(self, world: Any, url: str) -> Any:
         from mpi4py import MPI
 
         from penstock.file import File
 
-        info = {"penstock_durable": "true" if sync else "false"}
-        file = File.Open(world, f"{url}/field", MPI.MODE_CREATE | MPI.MODE_RDWR, info)
-        self._initialize(world, url, pattern, file)
-
-    def _initialize(self, world: Any, url: str, pattern: Pattern, file: Any) -> None:
-        self._url = url
-        super().__init__(world, pattern, file)
+        info = {"penstock_durable": "true" if self._sync else "false"}
+        return File.Open(world, url, MPI.MODE_CREATE | MPI.MODE_RDWR, info)
 
     def tidy(self) -> None:
         """Remove earlier versions, since a disk is finite."""
@@ -385,13 +384,12 @@ class _Penstock(_File):
 class _Preloaded(_Penstock):
     """MPI's file in atomic mode, which the preload library keeps in a store."""
 
-    def __init__(self, world: Any, url: str, pattern: Pattern, sync: bool) -> None:
+    def _open(self, world: Any, url: str) -> Any:
         from mpi4py import MPI
 
-        self._sync = sync
-        file = MPI.File.Open(world, f"penstock:{url}/field", MPI.MODE_CREATE | MPI.MODE_RDWR)
+        file = MPI.File.Open(world, f"penstock:{url}", MPI.MODE_CREATE | MPI.MODE_RDWR)
         file.Set_atomicity(True)
-        self._initialize(world, url, pattern, file)
+        return file
 
     def write(self, data: np.ndarray) -> None:
         super().write(data)

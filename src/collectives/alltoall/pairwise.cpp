@@ -20,6 +20,7 @@ constexpr int kRoundsInFlight = 4;
 constexpr int kLongRoundsInFlight = 8;
 constexpr std::uint64_t kLongBytes = 2 << 20;
 constexpr std::uint64_t kMostWaitingBytes = 32 << 20;
+
 /// The pieces of a block to or from `peer`, and their tags. Sender and receiver compute the same pieces.
 template <typename Action>
 void for_each_piece(const Team& team, int peer, Region block, const Action& action) {
