@@ -23,15 +23,15 @@ bool has_places(CollectiveKind kind, bool is_send) {
 /// The part of the given span that `plan` needs.
 template <class Span>
 Span fitting(const Collective& collective, bool is_send, Span given, std::uint64_t needed_bytes) {
+  if (given.size() == needed_bytes) return given;
   const bool may_be_longer = has_places(collective.kind, is_send);
-  const std::string buffer = is_send ? "send" : "receive";
-  if (given.size() == needed_bytes || (may_be_longer && given.size() > needed_bytes)) return given.first(needed_bytes);
+  if (may_be_longer && given.size() > needed_bytes) return given.first(needed_bytes);
   const std::string of =
       has_counts(collective.kind)
           ? (may_be_longer ? " or more, for the counts and displacements" : " for the counts")
           : " for " + std::to_string(collective.count) + " x " + std::string(name(collective.dtype)) + " per rank";
-  refuse(std::string(name(collective.kind)) + ": the " + buffer + " buffer has " + std::to_string(given.size()) +
-         " bytes; expected " + std::to_string(needed_bytes) + of);
+  refuse(std::string(name(collective.kind)) + ": the " + (is_send ? "send" : "receive") + " buffer has " +
+         std::to_string(given.size()) + " bytes; expected " + std::to_string(needed_bytes) + of);
 }
 
 /// Returns false and changes nothing if the number of bytes is too large.

@@ -28,9 +28,9 @@ PlanCache::Plans::Handle PlanCache::add(std::shared_ptr<Planned> planned) {
   return added;
 }
 
-void PlanCache::forget_recent(CollectiveKind kind) {
+void PlanCache::forget_recent() {
   const std::lock_guard lock(mutex_);
-  recent_[static_cast<std::size_t>(kind)] = {};
+  recent_.fill({});
 }
 
 void PlanCache::for_each(const std::function<void(const Planned&)>& visit) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/hash.hpp"
 #include "base/lru_cache.hpp"
 #include "penstock/collective.hpp"
 
@@ -34,7 +35,7 @@ class PlanCache {
   /// cached.
   template <class Normalize, class Make>
   std::shared_ptr<const Planned> get(const Collective& asked, const Normalize& normalize, const Make& make) {
-    Recent& recent = recent_[static_cast<std::size_t>(asked.kind)];
+    Recent& recent = recent_of(asked);
     std::unique_lock lock(mutex_);
     if (!recent.is_set || !(recent.asked == asked)) {
       lock.unlock();
@@ -54,8 +55,8 @@ class PlanCache {
     ++recent.entry->value->runs;
     return recent.entry->value;
   }
-  /// Later calls of this kind are normalized again, because Comm::use has changed their meaning.
-  void forget_recent(CollectiveKind kind);
+  /// Later calls are normalized again, because Comm::use has changed their meaning.
+  void forget_recent();
 
   /// Visits all plans under the lock, the most recently used one first.
   void for_each(const std::function<void(const Planned&)>& visit);
@@ -71,18 +72,25 @@ class PlanCache {
     bool operator()(const Collective& a, const Collective& b) const { return a == b; }
   };
   using Plans = base::LruCache<Key, std::shared_ptr<Planned>, Hash, Equal>;
-  /// The latest call of a kind: programs often repeat a call.
+  /// A recent call: programs repeat a few, such as one from each root.
   struct Recent {
     Collective asked;
     Plans::Handle entry;
     bool is_set = false;
   };
 
+  static constexpr std::size_t kRecent = 16;
+
+  Recent& recent_of(const Collective& asked) {
+    const std::uint64_t kind_and_root =
+        static_cast<std::uint64_t>(asked.kind) << 32 | static_cast<std::uint32_t>(asked.root);
+    return recent_[base::mix(base::mix(base::kSeed, asked.count), kind_and_root) % kRecent];
+  }
   Plans::Handle add(std::shared_ptr<Planned> planned);
 
   std::mutex mutex_;
   Plans plans_;
-  std::array<Recent, kCollectiveKinds> recent_;  ///< by kind
+  std::array<Recent, kRecent> recent_;
 };
 
 }  // namespace penstock::comm

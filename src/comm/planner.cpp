@@ -17,7 +17,7 @@ std::shared_ptr<const Planned> Planner::plan(const Collective& asked) {
 void Planner::use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes) {
   if (algorithm.empty()) {
     used_.erase(kind);
-    return plans_.forget_recent(kind);
+    return plans_.forget_recent();
   }
   std::string known(Native::kName);
   bool is_known = algorithm == Native::kName;
@@ -30,7 +30,7 @@ void Planner::use(CollectiveKind kind, const std::string& algorithm, std::uint64
     throw Error(ErrorCode::invalid_argument,
                 std::string(name(kind)) + ": there is no algorithm '" + algorithm + "'; expected one of " + known);
   used_[kind] = {algorithm, segment_bytes};
-  plans_.forget_recent(kind);
+  plans_.forget_recent();
 }
 
 Collective Planner::with_graph(const Collective& asked) const {

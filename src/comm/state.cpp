@@ -4,7 +4,7 @@
 
 #include <cstdio>
 #include <fstream>
-#include <optional>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -44,8 +44,12 @@ Started State::start_external(std::unique_ptr<ExternalOperation> operation, std:
 State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes output, const UserOp* user) {
   Prepared prepared;
   try {
-    std::optional<Collective> changed;
-    const auto change = [&]() -> Collective& { return changed ? *changed : changed.emplace(given); };
+    // Not std::optional: compilers clear all its memory, which every call would pay for.
+    std::unique_ptr<Collective> changed;
+    const auto change = [&]() -> Collective& {
+      if (changed == nullptr) changed = std::make_unique<Collective>(given);
+      return *changed;
+    };
     if (user != nullptr && (given.element_bytes != user->element_bytes || given.commutative != user->commutative)) {
       change().element_bytes = user->element_bytes;
       change().commutative = user->commutative;

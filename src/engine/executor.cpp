@@ -287,7 +287,9 @@ void Executor::update_active() {
   const RemoteMessages& remote = the<RemoteMessages>();
   nap_ns.store(remote.long_messages().nap_ns(), std::memory_order_relaxed);
   transfer_until_ns.store(remote.long_messages().transfer_until_ns(), std::memory_order_relaxed);
-  polls_transport.store(remote.expects_messages(), std::memory_order_relaxed);
+  const bool expects_messages = remote.expects_messages();
+  polls_transport.store(expects_messages, std::memory_order_relaxed);
+  polls_yield.store(expects_messages && transport->yielded(), std::memory_order_relaxed);
 }
 
 // Progress calls it. It relies on this: everything that an operation waits for is named by waits_for() of a mechanism,

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "engine/compiled_plan.hpp"
 #include "engine/core.hpp"
 #include "engine/flags.hpp"
@@ -59,7 +60,7 @@ class FlagExchange final : public Mechanism {
   static constexpr std::size_t kFastPlans = 8;
 
   std::unique_ptr<Operation>& fast_operation(const Plan* plan) {
-    return fast_[(reinterpret_cast<std::uintptr_t>(plan) / sizeof(Plan)) % kFastPlans];
+    return fast_[base::mix(base::kSeed, reinterpret_cast<std::uintptr_t>(plan)) % kFastPlans];
   }
   bool poll_flagged();
   bool take_flag(Operation& operation);

@@ -49,7 +49,11 @@ void OperationTable::start(Operation& next) {
 }
 
 void OperationTable::run_through(std::uint64_t signature) {
-  past_[next_ % kPasts] = {next_, signature, false, false, nullptr};
+  Past& past = past_[next_ % kPasts];
+  past.sequence = next_;
+  past.signature = signature;
+  past.failed = past.failed_elsewhere = false;
+  if (past.traffic != nullptr) past.traffic.reset();
   base_ = ++next_;
   publish();
 }

@@ -40,6 +40,7 @@ class Pollable {
   /// Steady clock: until then the long messages in flight should be on their way, as measured. 0: none is in flight.
   std::atomic<std::int64_t> transfer_until_ns{0};
   std::atomic<bool> polls_transport{false};  ///< polling is a system call, so it is not repeated in a tight loop
+  std::atomic<bool> polls_yield{false};      ///< these polls let other threads have the core
   std::atomic<int> waiters{0};               ///< threads in wait_for() for it, which drive it
   std::atomic<int> users{0};                 ///< other threads inside of it; remove() waits for them
   /// Steady clock: when its peers were checked last, or when it was first found waiting. 0: not found waiting since it

@@ -33,7 +33,8 @@ Awaited awaited_of(const Pollable& pollable) {
   const std::int64_t until_ns = pollable.transfer_until_ns.load(std::memory_order_relaxed);
   return {.polls_transport = pollable.polls_transport.load(std::memory_order_relaxed),
           .unpolled = nanoseconds(pollable.nap_ns.load(std::memory_order_relaxed)),
-          .is_transferring = until_ns != 0 && steady_ns() < until_ns};
+          .is_transferring = until_ns != 0 && steady_ns() < until_ns,
+          .polls_yield = pollable.polls_yield.load(std::memory_order_relaxed)};
 }
 
 }  // namespace
@@ -241,7 +242,8 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
       waiting.moved();
       continue;
     }
-    const Pause next = waiting.next(awaited_of(home));
+    const Awaited awaited = awaited_of(home);
+    const Pause next = waiting.next(awaited);
     if (next == Pause::spin) {
       pause();
       continue;
@@ -252,7 +254,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
     if (moved) {
       waiting.moved();
     } else if (next == Pause::yield || std::ranges::any_of(acquired, transfers)) {
-      ::sched_yield();
+      if (!awaited.polls_yield) ::sched_yield();
     } else {
       home.poke();
       sleep({Caller::application, &home, acquired, finished, generation}, waiting.nap());
@@ -290,6 +292,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
       const Awaited its = awaited_of(*pollable);
       awaited.unpolled = std::min(awaited.unpolled, its.unpolled);
       awaited.is_transferring |= its.is_transferring;
+      awaited.polls_yield |= its.polls_yield;
     }
     if (moved) {
       waiting.moved();
@@ -297,7 +300,9 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
     }
     switch (waiting.next(awaited)) {
       case Pause::spin: pause(); break;
-      case Pause::yield: ::sched_yield(); break;
+      case Pause::yield:
+        if (!awaited.polls_yield) ::sched_yield();
+        break;
       case Pause::sleep:
         sleep({Caller::progress_thread, nullptr, acquired, stop, generation}, waiting.nap());
         for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::progress_thread);

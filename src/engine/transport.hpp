@@ -57,6 +57,8 @@ class Transport {
 
   /// Lets the library move messages, and appends what is complete. Never blocks.
   virtual void poll(std::vector<Completion>& complete) = 0;
+  /// Whether the last poll(), if it found nothing, has let other threads have the core. The caller then need not.
+  virtual bool yielded() const noexcept { return false; }
   /// Withdraws a receive that irecv() posted. A Completion follows: withdrawn, unless a message had been matched
   /// already. Sends are never withdrawn.
   virtual void cancel(Token receive) = 0;

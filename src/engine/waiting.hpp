@@ -8,7 +8,7 @@ namespace penstock::engine {
 
 enum class Pause {
   spin,   ///< poll again at once
-  yield,  ///< let another thread have the core, then poll again
+  yield,  ///< let another thread have the core, unless the poll has done it, then poll again
   sleep,  ///< until a bell rings, for Waiting::nap() at most if something must be polled
 };
 
@@ -17,6 +17,7 @@ struct Awaited {
   bool polls_transport = false;         ///< polling is a system call, so it is not repeated in a tight loop
   std::chrono::nanoseconds unpolled{};  ///< how long what is in flight needs no poll, as measured; 0: not known
   bool is_transferring = false;         ///< long messages should be on their way, as measured
+  bool polls_yield = false;             ///< polls of the transport let other threads have the core
 };
 
 /// Counts the fruitless polls of a thread.

@@ -22,6 +22,7 @@
 #include "mpi/graph.hpp"
 #include "mpi/native.hpp"
 #include "mpi/ranks.hpp"
+#include "mpi/yields.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::mpi {
@@ -297,6 +298,7 @@ class MpiTransport final : public engine::Transport {
     const std::lock_guard lock(mutex_);
     require_open();
     Retired::of_process().look_now_and_then();
+    yielded_ = !requests_.empty() && yields_when_idle();
     if (requests_.empty()) return;
 #ifdef OPEN_MPI
     // One call tests several requests. If ranks share cores, each call that finds nothing yields the core
@@ -312,6 +314,8 @@ class MpiTransport final : public engine::Transport {
 #endif
     if (failure_) throw Error(*std::exchange(failure_, std::nullopt));
   }
+
+  bool yielded() const noexcept override { return yielded_; }
 
   void cancel(Token receive) override {
     const std::lock_guard lock(mutex_);
@@ -525,6 +529,7 @@ class MpiTransport final : public engine::Transport {
   std::vector<std::uint32_t> sent_;  ///< messages to each rank
   std::uint32_t received_ = 0;       ///< from all ranks
   std::optional<Error> failure_;
+  bool yielded_ = false;
   bool has_entered_ = false;
   std::vector<std::byte> farewell_;
   int farewell_tag_ = 0;

@@ -18,16 +18,17 @@ bool is_exact(const Call& call, int ranks) {
   return type != nullptr && type->has_dtype && defined_for(ReduceOp::band, type->dtype);
 }
 
-void sum_over_ranks(Comm& comm, std::vector<Times>& times) {
+void combine_over_ranks(Comm& comm, ReduceOp op, std::vector<Times>& times) {
   constexpr std::size_t kNumbers = 4;
   static_assert(sizeof(Times) == kNumbers * sizeof(double));
-  Collective sum;
-  sum.kind = CollectiveKind::allreduce;
-  sum.count = kNumbers * times.size();
-  sum.dtype = DType::float64;
-  sum.in_place = true;
+  Collective combination;
+  combination.kind = CollectiveKind::allreduce;
+  combination.count = kNumbers * times.size();
+  combination.dtype = DType::float64;
+  combination.op = op;
+  combination.in_place = true;
   const OwnCall own;
-  comm.run(sum, {}, std::as_writable_bytes(std::span(times)));
+  comm.run(combination, {}, std::as_writable_bytes(std::span(times)));
 }
 
 void Contests::share(Comm& comm, const Members& members) {
@@ -52,7 +53,7 @@ void Contests::settle(Comm& comm) {
   std::vector<Times> sums;
   sums.reserve(due.size());
   for (Contest* const each : due) sums.push_back(each->trial().times());
-  sum_over_ranks(comm, sums);
+  combine_over_ranks(comm, ReduceOp::sum, sums);
   const int ranks = comm.team().size();
   for (std::size_t i = 0; i < due.size(); ++i) due[i]->trial().judge(with_mean_bytes(sums[i], ranks));
 }

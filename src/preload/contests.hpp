@@ -20,8 +20,8 @@ namespace penstock::preload {
 /// (Of zeros with two signs, and of values that are no numbers, MPI itself does not say which it gives.)
 bool is_exact(const Call& call, int ranks);
 
-/// Sums up the members of each over the ranks. Collective; waits for all ranks. Throws Penstock's Error.
-void sum_over_ranks(Comm& comm, std::vector<Times>& times);
+/// The members of each, combined over the ranks. Collective; waits for all ranks. Throws Penstock's Error.
+void combine_over_ranks(Comm& comm, ReduceOp op, std::vector<Times>& times);
 
 class Contests {
  public:

@@ -157,7 +157,7 @@ extern "C" PENSTOCK_API int MPI_Init_thread(int* argc, char*** argv, int require
 /// that is not complete yet.
 extern "C" PENSTOCK_API int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
   static auto* const native = next("MPI_Waitall", &PMPI_Waitall);
-  const bool has_null = penstock::preload::are_in_flight() && count > 0 &&
+  const bool has_null = penstock::preload::in_flight() > 0 && count > 0 &&
                         std::find(requests, requests + count, MPI_REQUEST_NULL) != requests + count;
   return has_null ? penstock::preload::wait_all_without_null(count, requests, statuses, native)
                   : native(count, requests, statuses);

@@ -20,12 +20,18 @@ namespace penstock::preload {
 namespace {
 
 constexpr std::uint64_t kMostInFlight = 16;
-constexpr std::uint64_t kBytesPerBatch = std::uint64_t{1} << 20U;
-constexpr std::uint64_t kBatches = 8;  ///< in a round, of short messages
+/// In a block, of short messages; of long ones fewer.
+constexpr std::uint64_t kMostCalls = 128;
+constexpr std::uint64_t kBytesOfCalls = std::uint64_t{512} << 10U;
+/// The first batch of a block finds the caches as the other server has left them, and does not count; longer ones do
+/// not stay in caches.
+constexpr std::uint64_t kMostCachedBytes = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kMostMemoryBytes = std::uint64_t{64} << 20U;
 /// A rehearsal moves at most this much more than the program has moved by then.
-constexpr std::uint64_t kMostAheadBytes = std::uint64_t{16} << 20U;
-constexpr std::uint64_t kBatchesOfARehearsal = 2 * (1 + Trial::kRounds);
+constexpr std::uint64_t kMostAheadBytes = std::uint64_t{32} << 20U;
+constexpr std::uint64_t kBlocksOfARehearsal = 2 * (1 + Trial::kRounds);
+
+std::uint64_t uncounted_batches(std::uint64_t batch_bytes) { return batch_bytes <= kMostCachedBytes ? 1 : 0; }
 
 /// How many blocks a rank sends or receives, at most.
 std::uint64_t blocks_of(CollectiveKind kind, int ranks) {
@@ -140,17 +146,30 @@ class Batch {
   std::vector<int> displacements_{};
 };
 
-double ticks_of(Batch& batch, Server server, Comm& penstock, std::uint64_t batches) {
-  {
-    const OwnCall own;
-    Collective barrier;
-    barrier.kind = CollectiveKind::barrier;
-    penstock.run(barrier, {}, {});
+/// What this rank takes for batches that all ranks begin together: where they follow each other, ranks run ahead in
+/// one, and what they save comes back in the next as waiting. The program computes between its calls.
+double ticks_of(Batch& batch, Server server, Comm& penstock, std::uint64_t batches, std::uint64_t uncounted) {
+  Collective barrier;
+  barrier.kind = CollectiveKind::barrier;
+  double sum = 0;
+  for (std::uint64_t i = 0; i < uncounted + batches; ++i) {
+    {
+      const OwnCall own;
+      penstock.run(barrier, {}, {});
+    }
+    const std::uint64_t begin = ticks();
+    batch.run(server, penstock);
+    const std::uint64_t end = ticks();  // counters of two cores may differ
+    if (i >= uncounted && end > begin) sum += static_cast<double>(end - begin);
   }
-  const std::uint64_t begin = ticks();
-  for (std::uint64_t i = 0; i < batches; ++i) batch.run(server, penstock);
-  const std::uint64_t end = ticks();  // counters of two cores may differ
-  return end > begin ? static_cast<double>(end - begin) : 0;
+  return sum;
+}
+
+/// The greatest of the ranks. Collective.
+std::uint64_t greatest(std::uint64_t number, Comm& penstock) {
+  std::vector<Times> greatest_times{{.penstock = static_cast<double>(number)}};
+  combine_over_ranks(penstock, ReduceOp::max, greatest_times);
+  return static_cast<std::uint64_t>(greatest_times.front().penstock);
 }
 
 }  // namespace
@@ -161,10 +180,13 @@ Trial* Rehearsals::of(const Call& call, const Members& members) {
     return nullptr;
   Part& part = parts_.of(call.kind, *bytes);
   if (!part.trial.has_chosen()) ++part.calls;
+  if (part.trial.choice() == Server::penstock)
+    part.in_flight = std::max<std::uint64_t>(part.in_flight, in_flight() + 1);
   if (part.trial.rests()) return &part.trial;
   const bool is_small =
-      part.trial.has_chosen() || (kBatchesOfARehearsal * *bytes <= kMostAheadBytes + part.calls * *bytes &&
-                                  2 * *bytes * blocks_of(call.kind, members.ranks) <= kMostMemoryBytes);
+      part.trial.has_chosen() ||
+      (kBlocksOfARehearsal * (1 + uncounted_batches(*bytes)) * *bytes <= kMostAheadBytes + part.calls * *bytes &&
+       2 * *bytes * blocks_of(call.kind, members.ranks) <= kMostMemoryBytes);
   if (is_small) {
     part.trial.hold();
     due_.push_back({&part, call, *bytes});
@@ -180,20 +202,23 @@ void Rehearsals::rehearse(const Due& due, Comm& penstock, const Members& members
   Trial& trial = due.part->trial;
   const std::uint64_t bytes = std::max<std::uint64_t>(due.bytes, 1);
   const std::uint64_t fit = kMostMemoryBytes / (2 * bytes * blocks_of(due.like.kind, members.ranks));
-  const std::uint64_t most = trial.has_chosen() ? kMostInFlight : std::min(due.part->calls, kMostInFlight);
-  const std::uint64_t in_flight = std::clamp<std::uint64_t>(std::min(kBytesPerBatch / bytes, fit), 1, most);
-  const std::uint64_t batches = std::clamp<std::uint64_t>(kBytesPerBatch / (bytes * in_flight), 1, kBatches);
-  trial.set_block_calls(in_flight * batches);
+  const std::uint64_t calls = std::min(kBytesOfCalls / bytes, kMostCalls);
+  const std::uint64_t at_once = std::min({greatest(due.part->in_flight, penstock), kMostInFlight, calls, fit});
+  const std::uint64_t in_flight = std::max<std::uint64_t>(at_once, 1);
+  const std::uint64_t batches = std::max<std::uint64_t>(calls / in_flight, 1);
+  const std::uint64_t uncounted = uncounted_batches(in_flight * bytes);
+  trial.set_block_calls(in_flight * (batches + uncounted));
   Batch batch(due.like, due.bytes, in_flight, members);
   do {
     Times times;
     const bool mpi_first = trial.begins_with_mpi();
-    if (mpi_first) times.mpi = ticks_of(batch, Server::mpi, penstock, batches);
-    times.penstock = ticks_of(batch, Server::penstock, penstock, batches);
-    if (!mpi_first) times.mpi = ticks_of(batch, Server::mpi, penstock, batches);
-    std::vector<Times> sums{times};
-    sum_over_ranks(penstock, sums);
-    trial.judge(sums.front());
+    if (mpi_first) times.mpi = ticks_of(batch, Server::mpi, penstock, batches, uncounted);
+    times.penstock = ticks_of(batch, Server::penstock, penstock, batches, uncounted);
+    if (!mpi_first) times.mpi = ticks_of(batch, Server::mpi, penstock, batches, uncounted);
+    // Of the slowest rank: one that is done early computes, and later waits for it.
+    std::vector<Times> longest{times};
+    combine_over_ranks(penstock, ReduceOp::max, longest);
+    trial.judge(longest.front());
   } while (!trial.has_chosen());
 }
 

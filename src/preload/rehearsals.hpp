@@ -30,6 +30,8 @@ class Rehearsals {
     explicit Part(std::uint64_t bytes) : trial(bytes, Trial::Cost::all_calls) {}
     Trial trial;
     std::uint64_t calls = 0;  ///< before there is a choice; later ones are not counted on all ranks
+    /// At once, at most, of this process with those of other operations, while Penstock serves them.
+    std::uint64_t in_flight = 1;
   };
   struct Due {
     Part* part;

@@ -73,11 +73,11 @@ class InFlight {
     return !std::exchange(is_hooked_, true);
   }
 
-  bool are_some() const noexcept { return count_.load(std::memory_order_acquire) != 0; }
+  std::size_t count() const noexcept { return count_.load(std::memory_order_acquire); }
 
   /// How many have completed. Does nothing on a thread that is inside Penstock, or while another thread does it.
   int progress() {
-    if (!are_some() || own_depth > 0) return 0;
+    if (count() == 0 || own_depth > 0) return 0;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return 0;
     const OwnCall own;
@@ -180,7 +180,7 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
   return InFlight::of_process().probe(source, tag, comm, found, status);
 }
 
-bool are_in_flight() noexcept { return InFlight::of_process().are_some(); }
+std::size_t in_flight() noexcept { return InFlight::of_process().count(); }
 
 int wait_all_without_null(int count, MPI_Request* requests, MPI_Status* statuses,
                           int (*wait_all)(int, MPI_Request*, MPI_Status*)) {

@@ -5,6 +5,7 @@
 
 #include PENSTOCK_MPI_HEADER
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -59,8 +60,8 @@ struct Watched {
 /// Lets the hook watch a started operation. Any thread.
 void watch(Watched& started);
 
-/// Whether some operation of this process is in flight.
-bool are_in_flight() noexcept;
+/// How many operations of this process are in flight.
+std::size_t in_flight() noexcept;
 
 /// Completes all of a list by `wait_all`, MPI's function, in two calls: first those that are MPI_REQUEST_NULL.
 int wait_all_without_null(int count, MPI_Request* requests, MPI_Status* statuses,

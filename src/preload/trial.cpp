@@ -16,9 +16,8 @@ constexpr std::uint64_t kLeastCallsOfLengths = 5;
 /// One that is this much slower is called once in a round: ranks that outnumber the cores can make MPI's calls take
 /// milliseconds.
 constexpr double kHopeless = 4;
-constexpr double kFarAhead = 1.6;  ///< for Penstock in one round
-constexpr double kClear = 1.25;    ///< in two rounds, one after the other
-constexpr double kEven = 1.03;     ///< up to here Penstock serves
+constexpr double kClear = 1.25;  ///< in two rounds, one after the other
+constexpr double kEven = 1.03;   ///< up to here Penstock serves
 
 // The rest after a round, in blocks. What is lost in a round is below 1% of the calls that follow it.
 constexpr double kLeastRest = 50;  ///< clocks and the agreement take less than half a block of the shortest calls
@@ -102,7 +101,7 @@ void Trial::keep(const Times& per_call) noexcept {
 /// Whether the first rounds give a choice.
 bool Trial::open() noexcept {
   const double now = advantage_of_mpi(latest());
-  if (now < 1 / kFarAhead) return true;
+  if (now < 1 / kHopeless) return true;
   if (judged_ >= 2) {
     const double before = advantage_of_mpi(window_[(judged_ - 2) % kRounds]);
     if (std::min(now, before) > kClear || std::max(now, before) < 1 / kClear) return true;
@@ -166,6 +165,13 @@ void Trial::judge(const Times& round) {
   }
   if (!compared) return rest_undecided();
   keep(per_call);
+  if (has_chosen_ && judged_ == 2 && faster(latest()) != choice_) {
+    // MPI may have set something up in the round that chose alone.
+    window_[0] = latest();
+    judged_ = 1;
+    has_chosen_ = false;
+    block_calls_ = calls_per_block_;
+  }
   if (!has_chosen_ && !open()) return;
   if (!has_chosen_ && judged_ < kRounds) {
     choice_ = faster(latest());

@@ -37,7 +37,8 @@ inline Times with_mean_bytes(Times sums, int ranks) noexcept {
 
 /// The calls of one operation of about one length on one communicator. A round is a block of calls by each. The first
 /// rounds follow each other until there is a choice; between later ones there are calls that are not measured. All
-/// ranks make the same calls and are told the same sums over the ranks, so they make the same choice at the same call.
+/// ranks make the same calls and are told the same times of all together, so they make the same choice at the same
+/// call.
 class Trial {
  public:
   static constexpr std::size_t kRounds = 5;  ///< the last ones vote
@@ -102,10 +103,11 @@ class Trial {
   /// For such a round: what calls there were in the block of each.
   void set_block_calls(std::uint64_t calls) noexcept { judged_block_calls_ = calls; }
 
-  /// Takes the sums of the times over the ranks, and the means of the bytes, once for each round, in their order.
+  /// Takes the times of the ranks, summed up or those of the slowest, and the means of the bytes, once for each round,
+  /// in their order.
   void judge(const Times& round);
 
-  /// How much longer MPI takes for a call, in the unit of the times summed over the ranks. 0 before there is a choice.
+  /// How much longer MPI takes for a call, in the unit of the judged times. 0 before there is a choice.
   double gain_per_call() const noexcept;
 
  private:

@@ -130,6 +130,13 @@ def test_non_blocking_ones_are_rehearsed(abi: str, ranks: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("abi", HOOKED)
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_a_rehearsal_has_as_many_in_flight_as_the_program(abi: str, in_flight: int, tmp_path: Path) -> None:
+    done = measured(abi, 2, tmp_path, "in_flight", str(in_flight), tool="counts_in_flight")
+    assert done.out.count(f"most in flight: {in_flight}\n") == 2, done.out
+
+
+@pytest.mark.parametrize("abi", HOOKED)
 def test_progress_threads_serve_all_non_blocking_ones(abi: str, tmp_path: Path) -> None:
     done = measured(abi, 2, tmp_path, "rehearsed", tool="unequal_rehearsals", PENSTOCK_PROGRESS_CORES="1")
     assert (done.served("ibcast"), done.native("ibcast")) == (REHEARSED_CALLS, {})

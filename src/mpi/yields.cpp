@@ -1,0 +1,39 @@
+#include "mpi/yields.hpp"
+
+#include <array>
+
+#include "penstock/mpi.hpp"
+
+namespace penstock::mpi {
+
+#ifdef OPEN_MPI
+namespace {
+
+// Open MPI says that it is a bool; some versions write an int.
+bool read_variable(const char* name) {
+  int level = 0;
+  if (MPI_T_init_thread(MPI_THREAD_SINGLE, &level) != MPI_SUCCESS) return false;
+  std::array<int, 4> value{};
+  int index = 0;
+  int count = 0;
+  MPI_T_cvar_handle handle;
+  if (MPI_T_cvar_get_index(name, &index) == MPI_SUCCESS &&
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
+    if (count == 1) MPI_T_cvar_read(handle, value.data());
+    MPI_T_cvar_handle_free(&handle);
+  }
+  MPI_T_finalize();
+  return value[0] != 0;
+}
+
+}  // namespace
+
+bool yields_when_idle() noexcept {
+  static const bool known = read_variable("mpi_yield_when_idle");
+  return known;
+}
+#else
+bool yields_when_idle() noexcept { return false; }
+#endif
+
+}  // namespace penstock::mpi
