@@ -51,6 +51,12 @@ bool is_candidate(const Algorithm& row) {
          row.name.starts_with("multi_leader");
 }
 
+/// Several leaders of each node. Of a node of one rank there is one.
+bool has_several_leaders(const Algorithm& row) {
+  return row.kind == CollectiveKind::allreduce && row.name.starts_with("multi_leader") &&
+         row.name != "multi_leader_pipeline";
+}
+
 /// The class of a length: its highest bit and the next two.
 std::uint64_t class_of(std::uint64_t bytes) {
   const auto high = static_cast<unsigned>(std::bit_width(bytes)) - 1;
@@ -249,7 +255,8 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   };
   std::vector<std::pair<double, const Algorithm*>> rows;
   for (const Algorithm& row : algorithms())
-    if (row.kind == collective.kind && &row != known && is_candidate(row) && collectives::fits(row, team, collective))
+    if (row.kind == collective.kind && &row != known && is_candidate(row) && collectives::fits(row, team, collective) &&
+        !(sizes.largest == 1 && has_several_leaders(row)))
       rows.emplace_back(least_of(row), &row);
   std::ranges::stable_sort(rows, {}, [](const auto& each) { return each.first; });
 

@@ -105,6 +105,7 @@ class Rounds {
     injection_.assign(static_cast<std::size_t>(slots_), {});
     out_ = in_ = {};
     combined_.assign(static_cast<std::size_t>(ranks_), Time{});
+    ends_.clear();
     Time end{};
     for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) {
       sums_.clear();
@@ -116,28 +117,34 @@ class Rounds {
       exchange(last);
       if (goes_down_) down();
       end = std::max(end, latest(sums_));
+      Time all = end;
+      for (const Server<Time>& core : core_) all = std::max(all, core.free());
+      ends_.push_back(all);
+      if (chunk == 0) look_for_busiest();
     }
-    for (const Server<Time>& core : core_) end = std::max(end, core.free());
-    return end;
+    return ends_.back();
   }
+  /// When `chunks` of them were.
+  const Time& end(std::uint64_t chunks) const { return ends_[chunks - 1]; }
   struct Busiest {
     Time busy{};
     Time idle{};  // between its first work and its last
     bool is_core = false;
   };
-  /// What time() kept busy longest.
-  Busiest busiest() const {
-    Busiest busiest;
+  /// What the first chunk kept busy longest.
+  const Busiest& busiest() const { return busiest_; }
+
+ private:
+  void look_for_busiest() {
+    busiest_ = {};
     const auto look = [&](const Server<Time>& server, bool is_core) {
-      if (busiest.busy < server.busy()) busiest = {server.busy(), server.idle(), is_core};
+      if (busiest_.busy < server.busy()) busiest_ = {server.busy(), server.idle(), is_core};
     };
     look(out_, false);
     look(in_, false);
     for (const Server<Time>& core : core_) look(core, true);
-    return busiest;
   }
 
- private:
   void up() {
     const bool is_read = prices_.is_read(batch_bytes_, single_copy_);
     const Time receive = receive_inside();
@@ -345,6 +352,8 @@ class Rounds {
   std::uint64_t part_bytes_ = 0;
   std::uint64_t batch_bytes_ = 0;
   std::uint64_t smallest_bytes_ = 0;
+  Busiest busiest_{};
+  std::vector<Time> ends_;  // by chunk
   std::vector<Round> rounds_;
   std::vector<Server<Time>> core_;       // by rank
   std::vector<Server<Time>> injection_;  // by slot
@@ -419,20 +428,21 @@ std::optional<Time> in_rounds(const Call& call, int nodes, int ranks, bool is_ex
     if (!is_followed) return static_cast<double>(nodes - 1) / static_cast<double>(followed - 1) * time;
     return has_pairs && among == Among::doubling ? std::max(time, rounds.time(count, Last::others)) : time;
   };
-  const Time first = time_of(1);
-  if constexpr (std::same_as<Time, double>)
-    if (by_tasks)
-      return ByTasks(call, nodes, ranks).seconds(rounds.drift() * first, *among, static_cast<std::uint64_t>(slots));
-  if (chunks == 1) return rounds.drift() * first;
+  if (chunks == 1) {
+    const Time alone = rounds.drift() * time_of(1);
+    if constexpr (std::same_as<Time, double>)
+      if (by_tasks) return ByTasks(call, nodes, ranks).seconds(alone, *among, static_cast<std::uint64_t>(slots));
+    return alone;
+  }
+  const Time more = time_of(has_pairs ? 1 : std::min(chunks, kChunksInRounds));
   // What is busy longest has work of the next chunk for a part of the time for which one chunk alone leaves it idle.
   const auto [busy, idle, is_core] = rounds.busiest();
-  const Time in_turn = first + static_cast<double>(chunks - 1) * busy -
+  const Time in_turn = rounds.end(1) + static_cast<double>(chunks - 1) * busy -
                        (is_core ? kFilledOfCore : kFilledOfLink) * (has_pairs ? 0.5 : 1) * idle;
   if (has_pairs) return rounds.drift() * in_turn;
-  const Time more = time_of(std::min(chunks, kChunksInRounds));
   if (chunks <= kChunksInRounds) return rounds.drift() * std::min(in_turn, more);
   const double per_chunk = 1.0 / static_cast<double>(kChunksInRounds - kFewerInRounds);
-  const Time next = per_chunk * (more - time_of(kFewerInRounds));
+  const Time next = per_chunk * (more - rounds.end(kFewerInRounds));
   return rounds.drift() * std::min(in_turn, more + static_cast<double>(chunks - kChunksInRounds) * next);
 }
 
