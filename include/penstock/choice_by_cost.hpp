@@ -20,7 +20,7 @@ class PENSTOCK_API ChoiceByCost {
  public:
   struct Candidate {
     const Algorithm* algorithm;
-    double seconds;  ///< of the length that stands for its class; among more than 64 ranks it can be an estimate
+    double seconds;  ///< of the length that stands for its class; among more than 16 ranks it can be an estimate
   };
   struct Chosen {
     const Algorithm* algorithm;

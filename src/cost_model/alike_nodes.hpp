@@ -24,5 +24,7 @@ double least_seconds_of(const Plan& plan, const Team& team, const Machine& machi
 
 /// How many steps this thread has simulated so far, one by one: what costs and choices take.
 std::uint64_t simulated_steps() noexcept;
+/// Adds those of costs that are simulated without plans.
+void add_simulated_steps(std::uint64_t steps) noexcept;
 
 }  // namespace penstock::cost_model

@@ -404,6 +404,7 @@ std::optional<Time> cost_model::time_of_alike_nodes(std::span<const Plan> plans,
 }
 
 std::uint64_t cost_model::simulated_steps() noexcept { return simulated_by_this_thread; }
+void cost_model::add_simulated_steps(std::uint64_t steps) noexcept { simulated_by_this_thread += steps; }
 
 double cost_model::least_seconds_of(const Plan& plan, const Team& team, const Machine& machine) {
   const Prices<double> prices{machine};

@@ -96,9 +96,10 @@ InsideNodes least_inside(const Algorithm& row, const NodeSizes& sizes, const Tea
                                                            : 1;
   const std::uint64_t segment = bytes / segments / std::min(leaders, static_cast<std::size_t>(sizes.smallest));
   InsideNodes least{.segment = levels != nullptr ? segment : 0};
-  least.are_shared = levels != nullptr ? collectives::uses_tasks(team, collective, levels->inside)
-                                       : !is_by_many && bytes > collectives::kLeaderTaskBytes &&
-                                             collectives::shared_nodes(team, collective);
+  least.are_shared = levels != nullptr
+                         ? collectives::uses_tasks(team, collective, levels->inside, sizes.nodes, sizes.largest)
+                         : !is_by_many && bytes > collectives::kLeaderTaskBytes &&
+                               collectives::shares_tasks(team, collective, sizes.nodes, sizes.largest);
   const double others = sizes.smallest - 1;
   if (least.are_shared) {
     const double cores = std::clamp(node.cores, 1, sizes.smallest);
@@ -176,7 +177,7 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, const Team& t
   if (inside.segment > 0 && row.kind == CollectiveKind::allreduce) way += rounds * hop;
   if (!inside.are_shared) return std::max(between, inside.up + way + inside.down);
   const double least = std::max({between, inside.up + inside.down, inside.first + way});
-  if (sizes.ranks <= kFewRanks || inside.segment > 0) return least;
+  if (sizes.ranks <= kFewRanks || sizes.smallest == sizes.largest || inside.segment > 0) return least;
   // The leaders exchange as if they were alone. Unless parts follow the ring, they do so after the tasks that combine.
   const std::optional<double> alone =
       row.name == "multi_leader"

@@ -76,9 +76,11 @@ struct EqualNodes {
 /// What a row takes among equal nodes, without plans, in some microseconds: close enough to tell rows apart that differ
 /// by a third. None for rows that it does not know.
 std::optional<double> estimated_seconds(const Call& call, const EqualNodes& equal);
-/// Of it, rows of allreduce by leaders: as leaders_in_rounds(), also where that is not exact: for data in several
-/// segments or chunks, and for several leaders of each node among nodes that are no power of two.
+/// Of it, rows of allreduce and reduce by leaders: as leaders_in_rounds(), also where that is not exact: for data in
+/// several segments or chunks, for several leaders of each node among nodes that are no power of two, and by tasks.
 std::optional<double> estimated_leaders(const Call& call, const EqualNodes& equal);
+/// Of it, pipelines along trees, of bcast, reduce and allreduce, and broadcasts that scatter.
+std::optional<double> estimated_tree(const Call& call, const EqualNodes& equal);
 /// Of it, rows of allgather, alltoall and reduce_scatter_block.
 std::optional<double> estimated_exchange(const Call& call, const EqualNodes& equal);
 

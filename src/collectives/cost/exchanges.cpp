@@ -3,26 +3,19 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/cost/costs.hpp"
+#include "collectives/cost/messages.hpp"
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/node_tasks.hpp"
 #include "collectives/parts/pieces.hpp"
-#include "cost_model/prices.hpp"
 
 namespace penstock::collectives::cost {
 namespace {
 
-class Exchanges {
+class Exchanges : Messages {
  public:
   Exchanges(const Call& call, const EqualNodes& equal)
-      : call_(call),
-        prices_{call.machine},
-        single_copy_(call.team.single_copy),
-        nodes_(static_cast<std::uint64_t>(equal.nodes)),
-        ranks_(static_cast<std::uint64_t>(equal.ranks)),
-        size_(nodes_ * ranks_),
-        block_(block_bytes(call.collective)) {}
+      : Messages(call, equal), size_(nodes_ * ranks_), block_(block_bytes(call.collective)) {}
 
   double allgather_ring() const {
     const std::uint64_t pieces = pieces_of(block_, call_.collective.segment_bytes, kMaxFlatRingPieces / size_);
@@ -187,21 +180,6 @@ class Exchanges {
   }
 
  private:
-  std::uint64_t cores_of_node() const { return static_cast<std::uint64_t>(std::max(1, call_.machine.node.cores)); }
-  bool is_read(std::uint64_t bytes) const { return prices_.is_read(bytes, single_copy_); }
-  double copy_in(std::uint64_t bytes) const { return is_read(bytes) ? 0 : prices_.copy(bytes); }
-  double receive_inside(std::uint64_t bytes) const {
-    return prices_.flag() + (is_read(bytes) ? prices_.remote_read(bytes) : prices_.copy(bytes));
-  }
-  double on_wires(std::uint64_t bytes, std::uint64_t senders) const {
-    return std::max(prices_.on_process(bytes), static_cast<double>(senders) * prices_.on_link(bytes));
-  }
-  /// From one leader to another, if so many ranks of each node send at once.
-  double hop(std::uint64_t bytes, std::uint64_t senders) const {
-    const double handshake = prices_.is_eager(bytes) ? 0 : 2 * prices_.latency();
-    return 2 * prices_.overhead() + handshake + on_wires(bytes, senders) + prices_.latency();
-  }
-  double before_wires(std::uint64_t bytes) const { return hop(bytes, 1) - on_wires(bytes, 1); }
   /// A message to a partner, and one from a partner: to another node for `far` ranks of each node.
   double swap(std::uint64_t bytes, std::uint64_t far) const {
     const double inside = copy_in(bytes) + receive_inside(bytes);
@@ -261,11 +239,6 @@ class Exchanges {
     return std::max(rounds * busiest + before_wires(piece), way) + copy;
   }
 
-  const Call& call_;
-  cost_model::Prices<double> prices_;
-  bool single_copy_;
-  std::uint64_t nodes_;
-  std::uint64_t ranks_;  // of a node
   std::uint64_t size_;
   std::uint64_t block_;
 };

@@ -3,10 +3,11 @@
 // are not sorted by time, as in the simulation: those of a round take their turns in the order of the parts.
 #include <algorithm>
 #include <bit>
+#include <concepts>
 #include <vector>
 
 #include "collectives/cost/clocks.hpp"
-#include "collectives/cost/costs.hpp"
+#include "collectives/cost/messages.hpp"
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/exchange.hpp"
 #include "collectives/parts/group.hpp"
@@ -24,7 +25,8 @@ constexpr std::uint64_t kFewerInRounds = 2;
 // of the plans, for machines of all kinds, which the tests compare with the estimates.
 constexpr double kFilledOfCore = 0.2;
 constexpr double kFilledOfLink = 0.4;
-constexpr int kMostRingNodes = 512;  // each is a round: more take longer to follow than a choice may
+constexpr int kFollowedRingNodes = 64;  // of estimates
+constexpr int kMostRingNodes = 512;     // each is a round: more take longer to follow than a choice may
 
 enum class Among : std::uint8_t { doubling, halving, ring };
 
@@ -35,7 +37,9 @@ enum class Last : std::uint8_t { in_pairs, others };
 template <class Time>
 class Rounds {
  public:
-  Rounds(const Call& call, int nodes, int ranks, int slots, Among among, std::uint64_t chunks)
+  /// `is_alone`: without the work inside the nodes. `in_segments_of`: nodes of a ring of which `nodes` are followed.
+  Rounds(const Call& call, int nodes, int ranks, int slots, Among among, std::uint64_t chunks, bool is_alone,
+         int in_segments_of)
       : prices_{call.machine},
         single_copy_(call.team.single_copy),
         among_(among),
@@ -43,16 +47,23 @@ class Rounds {
         ranks_(ranks),
         slots_(slots),
         extras_(nodes),
-        item_bytes_(call.collective.item_bytes()) {
+        item_bytes_(call.collective.item_bytes()),
+        goes_up_(!is_alone),
+        goes_down_(!is_alone && call.collective.kind == CollectiveKind::allreduce) {
     const std::uint64_t bytes = block_bytes(call.collective) / chunks;
     const std::uint64_t given = chunks > 1 ? 0 : call.collective.segment_bytes;
     part_bytes_ = std::max(bytes / static_cast<std::uint64_t>(slots), item_bytes_);
     const bool is_short = bytes <= kLeaderTaskBytes;
     const std::uint64_t inside = given != 0 || !is_short || ranks == 1 ? given : kMessageBytes;
-    batches_ = static_cast<int>(is_short ? pieces_of(part_bytes_, inside, kMostBatches / chunks)
-                                         : std::clamp<std::uint64_t>(part_bytes_ / kLeaderBatchBytes, 1, kMostBatches));
+    const std::uint64_t most_batches =
+        call.collective.kind == CollectiveKind::allreduce ? kMostBatches : kMaxTaskGroups;
+    if (goes_up_)
+      batches_ =
+          static_cast<int>(is_short ? pieces_of(part_bytes_, inside, most_batches / chunks)
+                                    : std::clamp<std::uint64_t>(part_bytes_ / kLeaderBatchBytes, 1, most_batches));
     batch_bytes_ = part_bytes_ / static_cast<std::uint64_t>(batches_);
-    const std::uint64_t segment = chunks > 1 ? std::max({inside, plan::kEagerBytes, part_bytes_ / 16}) : inside;
+    std::uint64_t segment = chunks > 1 ? std::max({inside, plan::kEagerBytes, part_bytes_ / 16}) : inside;
+    if (call.collective.kind == CollectiveKind::reduce) segment = given;
     const auto parts = static_cast<std::uint64_t>(among == Among::ring ? nodes : extras_.full);
     switch (among) {
       case Among::doubling: {
@@ -66,7 +77,8 @@ class Rounds {
         smallest_bytes_ = part_bytes_ / parts;
         break;
       case Among::ring:
-        streams_ = pieces_of(part_bytes_ / parts, segment, kMaxExchangePieces / parts);
+        streams_ =
+            pieces_of(part_bytes_ / parts, segment, kMaxExchangePieces / static_cast<std::uint64_t>(in_segments_of));
         smallest_bytes_ = part_bytes_ / parts;
     }
   }
@@ -100,9 +112,9 @@ class Rounds {
         for (int slot = 0; slot < slots_; ++slot)
           for (int place = 0; place < ranks_; ++place)
             sums_.push_back(combined_[static_cast<std::size_t>(rank_at(slot, place))]);
-      up();
+      if (goes_up_) up();
       exchange(last);
-      down();
+      if (goes_down_) down();
       end = std::max(end, latest(sums_));
     }
     for (const Server<Time>& core : core_) end = std::max(end, core.free());
@@ -326,6 +338,8 @@ class Rounds {
   int slots_;
   ExtraRanks extras_;
   std::uint64_t item_bytes_;
+  bool goes_up_;
+  bool goes_down_;
   int batches_ = 1;          // inside the nodes
   std::size_t streams_ = 1;  // segments between them
   std::uint64_t part_bytes_ = 0;
@@ -354,30 +368,61 @@ std::optional<Among> among_of(std::string_view row, bool has_one_rank_each) {
   return row == "ring" ? std::optional(Among::ring) : std::nullopt;
 }
 
+/// By tasks inside the nodes: those that combine are ready at the beginning, unless they follow a ring, and those that
+/// spread when the leaders have some of the result.
+class ByTasks : Messages {
+ public:
+  ByTasks(const Call& call, int nodes, int ranks) : Messages(call, {.nodes = nodes, .ranks = ranks}) {}
+
+  /// `alone`: what the leaders take without them.
+  double seconds(double alone, Among among, std::uint64_t slots) const {
+    const bool goes_down = call_.collective.kind == CollectiveKind::allreduce;
+    const LeaderTasks tasks = leader_tasks(slots, goes_down ? 2 : 1);
+    if (!goes_down) return tasks.up + alone;
+    // A leader that needs a batch publishes it with the next ones, and waits.
+    if (among == Among::ring && tasks.follow_ring) return tasks.up_in_turn + alone + tasks.last;
+    // A ring has the result part by part; in the last round of halving half of it comes.
+    const double in_time = among == Among::ring ? 1 : among == Among::halving ? 0.5 : 0;
+    return tasks.up + alone + std::max({tasks.last, (1 - in_time) * tasks.down, tasks.down - alone / 2});
+  }
+};
+
 template <class Time>
 std::optional<Time> in_rounds(const Call& call, int nodes, int ranks, bool is_exact) {
   const Team& team = call.team;
-  if (call.collective.kind != CollectiveKind::allreduce || !team.domain_of_rank.empty() || nodes < 2 ||
-      ranks > call.machine.node.cores)
-    return std::nullopt;
+  const bool is_known =
+      call.collective.kind == CollectiveKind::allreduce ||
+      (call.collective.kind == CollectiveKind::reduce && call.row.starts_with("leader_") && !is_exact);
+  if (!is_known || !team.domain_of_rank.empty() || nodes < 2 || ranks > call.machine.node.cores) return std::nullopt;
   const std::optional<Among> among = among_of(call.row, ranks == 1);
-  if (!among || (among == Among::ring && nodes > kMostRingNodes)) return std::nullopt;
+  if (!among || (is_exact && among == Among::ring && nodes > kMostRingNodes)) return std::nullopt;
   const bool by_messages = call.row.starts_with("multi_leader_");
-  if (!by_messages && ranks > 1 && block_bytes(call.collective) > kLeaderTaskBytes &&
-      shared_nodes(team, call.collective))
-    return std::nullopt;
+  const bool by_tasks = !by_messages && ranks > 1 && block_bytes(call.collective) > kLeaderTaskBytes &&
+                        shares_tasks(team, call.collective, nodes, ranks);
+  if (by_tasks && is_exact) return std::nullopt;
   const int most_slots = by_messages                  ? static_cast<int>(kManySlots)
                          : call.row == "multi_leader" ? static_cast<int>(kRingSlots)
                                                       : 1;
   const std::uint64_t chunks = call.row == "multi_leader_pipeline" ? chunks_of(team, call.collective) : 1;
-  Rounds<Time> rounds(call, nodes, ranks, std::min(most_slots, ranks), *among, chunks);
+  const int slots = std::min(most_slots, ranks);
+  // Of a long ring some rounds tell about all.
+  const bool is_followed = is_exact || *among != Among::ring || nodes <= kFollowedRingNodes;
+  const int followed = is_followed ? nodes : kFollowedRingNodes;
+  Collective part = call.collective;
+  if (!is_followed) part.count = part.count * static_cast<std::uint64_t>(followed) / static_cast<std::uint64_t>(nodes);
+  Rounds<Time> rounds({call.row, team, is_followed ? call.collective : part, call.machine}, followed, ranks, slots,
+                      *among, chunks, by_tasks, nodes);
   if (is_exact && (!rounds.is_exact() || chunks > 1)) return std::nullopt;
   const bool has_pairs = !std::has_single_bit(static_cast<unsigned>(nodes)) && among != Among::ring;
   const auto time_of = [&](std::uint64_t count) {
     const Time time = rounds.time(count, Last::in_pairs);
+    if (!is_followed) return static_cast<double>(nodes - 1) / static_cast<double>(followed - 1) * time;
     return has_pairs && among == Among::doubling ? std::max(time, rounds.time(count, Last::others)) : time;
   };
   const Time first = time_of(1);
+  if constexpr (std::same_as<Time, double>)
+    if (by_tasks)
+      return ByTasks(call, nodes, ranks).seconds(rounds.drift() * first, *among, static_cast<std::uint64_t>(slots));
   if (chunks == 1) return rounds.drift() * first;
   // What is busy longest has work of the next chunk for a part of the time for which one chunk alone leaves it idle.
   const auto [busy, idle, is_core] = rounds.busiest();
@@ -408,8 +453,14 @@ std::optional<double> estimated_leaders(const Call& call, const EqualNodes& equa
 }
 
 std::optional<double> estimated_seconds(const Call& call, const EqualNodes& equal) {
-  return call.collective.kind == CollectiveKind::allreduce ? estimated_leaders(call, equal)
-                                                           : estimated_exchange(call, equal);
+  switch (call.collective.kind) {
+    case CollectiveKind::bcast:
+    case CollectiveKind::reduce:
+    case CollectiveKind::allreduce:
+      if (const std::optional<double> seconds = estimated_tree(call, equal)) return seconds;
+      return estimated_leaders(call, equal);
+    default: return estimated_exchange(call, equal);
+  }
 }
 
 }  // namespace penstock::collectives::cost

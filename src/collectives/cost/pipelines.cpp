@@ -14,6 +14,7 @@
 #include "collectives/cost/clocks.hpp"
 #include "collectives/cost/costs.hpp"
 #include "collectives/parts/levels.hpp"
+#include "cost_model/alike_nodes.hpp"
 
 namespace penstock::collectives::cost {
 namespace {
@@ -96,6 +97,7 @@ class Pipeline {
         sizes_(sizes),
         directions_(directions),
         points_(nodes.size() * sizes.count) {
+    cost_model::add_simulated_steps(points_.size());
     for (const std::vector<int>& node : nodes_) {
       if (by_tasks_ || node.size() < 2 || inner_.contains(node.size())) continue;
       Inner& inner = inner_[node.size()];

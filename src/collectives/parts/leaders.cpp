@@ -9,10 +9,6 @@ namespace penstock::collectives {
 namespace {
 
 constexpr std::uint64_t kRingBatchBytes = 64 << 10;
-constexpr std::uint64_t kMaxTaskPieces = kMaxTasks / kMaxTaskGroups;
-// How many batches are combined before the exchange needs them. With more, the cores would combine while the first ones
-// could be sent already.
-constexpr std::size_t kBatchesAhead = 2;
 constexpr std::uint64_t kChunkBytes = 64 << 10;  // of a slot: shorter ones have too many messages
 constexpr std::uint64_t kMostChunks = 16;        // with kMaxTaskGroups / 2 batches each, within kStageTags
 
@@ -24,6 +20,14 @@ std::uint64_t chunks_of(const Team& team, const Collective& collective) {
   const std::uint64_t most = std::clamp<std::uint64_t>(collective.count, 1, kMostChunks);
   if (collective.segment_bytes != 0) return pieces_of(block_bytes(collective), collective.segment_bytes, most);
   return std::min(most, std::max<std::uint64_t>(2, pieces_of(block_bytes(collective), slots * kChunkBytes, most)));
+}
+
+TaskBatches task_batches(std::uint64_t slot_bytes, std::uint64_t nodes, std::uint32_t sides) {
+  const std::uint64_t most = kMaxTaskGroups / sides;
+  if (nodes > most || slot_bytes / nodes < kRingBatchBytes)
+    return {.cuts = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(slot_bytes / kLeaderBatchBytes, 1, most))};
+  const std::uint64_t subs = std::clamp<std::uint64_t>(slot_bytes / nodes / kRingBatchBytes, 1, most / nodes);
+  return {.cuts = static_cast<std::uint32_t>(nodes), .subs = static_cast<std::uint32_t>(subs), .follow_ring = true};
 }
 
 Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collective, int first, std::size_t most_slots,
@@ -45,10 +49,11 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collect
   const std::uint64_t most = kMaxTaskGroups / sides;
   const std::uint64_t nodes = by_node_.size();
   const std::uint64_t bytes = block_bytes(collective) / slots_;
-  follows_ring_ = by_tasks_ && nodes <= most && bytes / nodes >= kRingBatchBytes;
-  if (follows_ring_) {
-    cuts_ = static_cast<std::uint32_t>(nodes);
-    subs_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / nodes / kRingBatchBytes, 1, most / nodes));
+  if (by_tasks_) {
+    const TaskBatches batches = task_batches(bytes, nodes, sides);
+    cuts_ = batches.cuts;
+    subs_ = batches.subs;
+    follows_ring_ = batches.follow_ring;
   } else if (block_bytes(collective) > kLeaderTaskBytes) {
     cuts_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / kLeaderBatchBytes, 1, most));
   } else {
@@ -110,7 +115,7 @@ void Leaders::combine_next(StepId after) {
   const std::uint32_t batch = to_combine_[combined_++];
   for (std::size_t slot = 0; slot < slots_; ++slot)
     combine_on_node(sequence_, node_, collective_, piece(own_, slot, batch), piece(into_, slot, batch),
-                    {.segment = batch, .slot = slot, .most_pieces = kMaxTaskPieces / slots_});
+                    {.segment = batch, .slot = slot, .most_pieces = kMaxBatchTasks / slots_});
   sequence_.publish_tasks({after});
 }
 
@@ -145,7 +150,7 @@ void Leaders::spread(Region data) {
     for (const std::uint32_t batch : to_spread_) {
       for (std::size_t slot = 0; slot < slots_; ++slot)
         spread_on_node(sequence_, node_, collective_, piece(data, slot, batch),
-                       {.segment = batch, .slot = slot, .most_pieces = kMaxTaskPieces / slots_});
+                       {.segment = batch, .slot = slot, .most_pieces = kMaxBatchTasks / slots_});
       sequence_.publish_tasks();
     }
     return;

@@ -17,6 +17,20 @@ inline constexpr std::uint64_t kLeaderBatchBytes = 256 << 10;  // of a part, of 
 inline constexpr std::size_t kRingSlots = 4;                   // of multi_leader
 inline constexpr std::size_t kManySlots = 16;  // with more, messages inside a node are too short and too many
 
+/// Tasks of a batch, of all slots together, so that a plan has no more than the engine accepts.
+inline constexpr std::uint64_t kMaxBatchTasks = kMaxTasks / kMaxTaskGroups;
+/// How data that tasks combine and spread is cut: into parts of some batches each.
+struct TaskBatches {
+  std::uint32_t cuts = 1;
+  std::uint32_t subs = 1;
+  bool follow_ring = false;  ///< they are the parts of a ring of the leaders
+};
+/// How many batches are combined before a ring needs them. With more, the cores would combine while the first ones
+/// could be sent already.
+inline constexpr std::uint64_t kBatchesAhead = 2;
+/// `sides`: see Leaders.
+TaskBatches task_batches(std::uint64_t slot_bytes, std::uint64_t nodes, std::uint32_t sides);
+
 /// Into how many chunks `multi_leader_pipeline` cuts the data: of collective.segment_bytes, or by default of so many
 /// bytes for each of kManySlots slots that messages are long.
 std::uint64_t chunks_of(const Team& team, const Collective& collective);

@@ -61,8 +61,13 @@ Plan plan_levels(const Team& team, const Collective& collective, const LevelsRow
 
 bool uses_tasks(const Team& team, const Collective& collective, Inside inside) {
   if (inside != Inside::automatic) return inside == Inside::tasks;
-  if (collective.kind == CollectiveKind::reduce && largest_node(team) <= kFewRanks) return false;
-  return block_bytes(collective) > kLevelTaskBytes && shared_nodes(team, collective);
+  return uses_tasks(team, collective, inside, node_count(team), largest_node(team));
+}
+
+bool uses_tasks(const Team& team, const Collective& collective, Inside inside, int nodes, int largest) {
+  if (inside != Inside::automatic) return inside == Inside::tasks;
+  if (collective.kind == CollectiveKind::reduce && largest <= kFewRanks) return false;
+  return block_bytes(collective) > kLevelTaskBytes && shares_tasks(team, collective, nodes, largest);
 }
 
 std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments) {

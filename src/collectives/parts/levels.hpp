@@ -29,6 +29,8 @@ struct LevelsRow {
 const LevelsRow* levels_row(std::string_view name);
 /// Whether data moves by tasks inside the nodes, and then how many segments share a task group.
 bool uses_tasks(const Team& team, const Collective& collective, Inside inside);
+/// The same of a team with so many nodes, and so many ranks on the largest one.
+bool uses_tasks(const Team& team, const Collective& collective, Inside inside, int nodes, int largest);
 std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments);
 
 /// The stages of one rank, with the paper's names: sr reduces inside a node, ir between the leaders, ib broadcasts

@@ -24,8 +24,12 @@ bool shared_node(const Team& team, const Collective& collective) {
 
 bool shared_nodes(const Team& team, const Collective& collective) {
   const int nodes = node_count(team);
+  return nodes < team.size() && shares_tasks(team, collective, nodes, largest_node(team));
+}
+
+bool shares_tasks(const Team& team, const Collective& collective, int nodes, int largest) {
   return team.single_copy && nodes > 1 && nodes < team.size() && collective.item_bytes() <= kMaxTaskElementBytes &&
-         static_cast<std::uint32_t>(largest_node(team)) <= kMaxNodeRanks;
+         static_cast<std::uint32_t>(largest) <= kMaxNodeRanks;
 }
 
 int levels(int size, int radix) {

@@ -14,6 +14,9 @@ inline constexpr std::uint64_t kTreeSegmentBytes = 128 << 10;
 // The largest number of tasks of one plan that the engine accepts.
 inline constexpr std::uint32_t kMaxTasks = 1024;
 
+/// shared_nodes() of a team with so many nodes, and so many ranks on the largest one.
+bool shares_tasks(const Team& team, const Collective& collective, int nodes, int largest);
+
 /// An edge of a k-nomial tree over the indices [0, size), 0 being the root.
 struct Edge {
   int parent;

@@ -376,9 +376,9 @@ TEST(ChoiceByCost, EstimatesSumsAmongManyRanks) {
                                       {"rdma-200g", blocks(100, 1)}})
     for (const std::uint64_t bytes : {32u << 10, 128u << 10, 1u << 20, 4u << 20})
       for (const Algorithm& row : algorithms()) {
-        if (row.kind != CollectiveKind::allreduce) continue;
         const Machine machine = machine_with(network);
         const Collective collective = request(row.kind, bytes, row.name);
+        if (row.kind != CollectiveKind::allreduce || !row.fits(team, collective)) continue;
         const int nodes = team.node_of_rank.back() + 1;
         const std::optional<double> estimate = collectives::cost::estimated_seconds(
             {row.name, team, collective, machine}, {.nodes = nodes, .ranks = team.size() / nodes});
@@ -417,17 +417,64 @@ TEST(ChoiceByCost, EstimatesExchangesOfBlocks) {
   EXPECT_EQ(points.size(), 12u);
 }
 
-// What a first choice takes, counted: it plans for no rank.
-TEST(ChoiceByCost, OfSumsAmongManyRanksSimulatesNoSteps) {
-  for (const auto& [nodes, ranks] : {std::pair{32, 48}, {24, 48}, {128, 32}, {128, 128}, {1024, 16}, {16384, 1}})
-    for (const std::uint64_t bytes : {8u, 1024u, 64u << 10, 1u << 20, 16u << 20}) {
-      Machine machine = machine_with("omni-path");
-      machine.node.cores = 128;
-      const ChoiceByCost by_cost(blocks(nodes, ranks), machine);
-      const std::uint64_t before = cost_model::simulated_steps();
-      EXPECT_NE(by_cost.find(request(CollectiveKind::allreduce, bytes)), nullptr) << nodes << " x " << ranks;
-      EXPECT_EQ(cost_model::simulated_steps() - before, 0u) << nodes << " x " << ranks << ", " << bytes << " bytes";
-    }
+TEST(ChoiceByCost, EstimatesTreesAndTasks) {
+  std::map<std::string, int> points;
+  double sum = 0;
+  int count = 0;
+  for (const auto& [nodes, ranks] : {std::pair{2, 16}, {3, 1}, {6, 3}, {8, 4}, {12, 1}, {16, 1}, {16, 4}, {20, 2}})
+    for (const std::string network : {"tcp-1g", "tcp-25g", "slingshot", "omni-path"})
+      for (const std::uint64_t bytes : {8u, 4096u, 64u << 10, 256u << 10, 1u << 20}) {
+        const Team team = blocks(nodes, ranks);
+        const Machine machine = machine_with(network);
+        for (const Algorithm& row : algorithms()) {
+          const Collective collective = request(row.kind, bytes, row.name);
+          const bool is_of_sums = row.kind == CollectiveKind::reduce || row.kind == CollectiveKind::allreduce;
+          if ((row.kind != CollectiveKind::bcast && !is_of_sums) || !row.fits(team, collective)) continue;
+          // Their parts would be empty, or of different lengths.
+          const bool has_parts = row.name.find("scatter") != row.name.npos || row.name.starts_with("multi_leader") ||
+                                 row.name.find("rabenseifner") != row.name.npos;
+          if (bytes < 1024 && has_parts) continue;
+          const std::optional<double> estimate = collectives::cost::estimated_seconds(
+              {row.name, team, collective, machine}, {.nodes = nodes, .ranks = ranks});
+          if (!estimate) continue;
+          const std::string what = std::string(name(row.kind)) + "/" + std::string(row.name);
+          const double ratio = *estimate / simulated(team, collective, machine);
+          EXPECT_NEAR(ratio, 1, 0.45) << what << ", " << bytes << " bytes, " << network << ", " << nodes << " x "
+                                      << ranks;
+          sum += std::abs(ratio - 1);
+          ++count;
+          ++points[what];
+        }
+      }
+  EXPECT_LE(sum / count, 0.05);
+  EXPECT_EQ(points.size(), 33u);
+  for (const char* row : {"bcast/leader_two_tree", "bcast/leader_scatter_doubling", "reduce/leader_chain",
+                          "reduce/leader_rabenseifner", "reduce/node_shared", "allreduce/leader_ring"})
+    EXPECT_GE(points[row], 50) << row;
+}
+
+// What a first choice takes, counted: it plans for no rank, and follows no message.
+TEST(ChoiceByCost, OfTreesAndSumsAmongManyRanksSimulatesNoSteps) {
+  for (const auto& [nodes, ranks] : {std::pair{8, 4},
+                                     {24, 1},
+                                     {32, 8},
+                                     {32, 48},
+                                     {24, 48},
+                                     {128, 32},
+                                     {128, 128},
+                                     {1000, 16},
+                                     {1024, 16},
+                                     {16384, 1}})
+    for (const std::uint64_t bytes : {8u, 1024u, 64u << 10, 1u << 20, 16u << 20})
+      for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce}) {
+        Machine machine = machine_with("omni-path");
+        machine.node.cores = 128;
+        const ChoiceByCost by_cost(blocks(nodes, ranks), machine);
+        const std::uint64_t before = cost_model::simulated_steps();
+        EXPECT_NE(by_cost.find(request(kind, bytes)), nullptr) << nodes << " x " << ranks;
+        EXPECT_EQ(cost_model::simulated_steps() - before, 0u)
+            << name(kind) << ", " << nodes << " x " << ranks << ", " << bytes << " bytes";
+      }
 }
 
 TEST(ChoiceByCost, OfBlocksAmongManyRanksSimulatesNoSteps) {
