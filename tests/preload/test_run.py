@@ -51,7 +51,7 @@ def test_the_table_of_a_program_without_report() -> None:
 
 
 #: Eight numbers, or 64 KiB: a call that counts as nine.
-@pytest.mark.parametrize("mpi, numbers, native", [("mpich", 8, 64), ("mpich", 8192, 8), ("openmpi", 8192, 8)])
+@pytest.mark.parametrize(("mpi", "numbers", "native"), [("mpich", 8, 64), ("mpich", 8192, 8), ("openmpi", 8192, 8)])
 def test_a_script_gets_the_library_of_its_launcher(mpi: str, numbers: int, native: int, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
