@@ -2,13 +2,13 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 
-#include "base/hash.hpp"
 #include "base/lru_cache.hpp"
 #include "penstock/collective.hpp"
 
@@ -82,9 +82,9 @@ class PlanCache {
   static constexpr std::size_t kRecent = 16;
 
   Recent& recent_of(const Collective& asked) {
-    const std::uint64_t kind_and_root =
-        static_cast<std::uint64_t>(asked.kind) << 32 | static_cast<std::uint32_t>(asked.root);
-    return recent_[base::mix(base::mix(base::kSeed, asked.count), kind_and_root) % kRecent];
+    const auto place = static_cast<std::size_t>(asked.kind) + static_cast<std::size_t>(asked.root) +
+                       static_cast<std::size_t>(std::bit_width(asked.count));
+    return recent_[place % kRecent];
   }
   Plans::Handle add(std::shared_ptr<Planned> planned);
 

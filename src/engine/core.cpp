@@ -1,5 +1,7 @@
 #include "engine/core.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -9,6 +11,11 @@
 
 namespace penstock::engine {
 namespace {
+
+long online_cores() {
+  static const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);  // reads a file
+  return cores;
+}
 
 std::string traced_name(const Plan& plan) {
   if (plan.application_levels == 0) return plan.algorithm;
@@ -22,6 +29,7 @@ Core::Core(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
       options(given),
       rank(node.team.rank),
       has_remote(node.ranks.size() < node.team.node_of_rank.size() && node.team.size() > 1),
+      shares_cores(static_cast<long>(node.ranks.size()) > online_cores()),
       transport(std::move(by)),
       operations(node.segment.get()),
       detector(*this),

@@ -121,7 +121,8 @@ class Core {
   const Node node;
   const EngineOptions options;
   const int rank;
-  const bool has_remote;  ///< ranks of other nodes
+  const bool has_remote;    ///< ranks of other nodes
+  const bool shares_cores;  ///< the node has more ranks than cores
   std::shared_ptr<Transport> transport;
   bool transport_broken = false;
   Caller caller = Caller::application;  ///< of the thread that holds the lock

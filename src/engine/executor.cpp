@@ -40,6 +40,7 @@ std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, con
 Executor::Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
     : Routes(std::move(by), given, std::move(on)) {
   wants_thread = options.progress_threads > 0;
+  is_crowded = shares_cores;
   Progress::of_process().add(*this);
 }
 

@@ -1,7 +1,5 @@
 #include "engine/flag_exchange.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "engine/pause.hpp"
@@ -12,17 +10,10 @@ namespace {
 constexpr int kLooks = 200;        // some microseconds: enough for the other ranks if each rank has a core
 constexpr int kLooksInCrowd = 20;  // if ranks share cores, others need this core
 
-long online_cores() {
-  static const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);  // reads a file
-  return cores;
-}
-
 }  // namespace
 
 FlagExchange::FlagExchange(Core& core)
-    : core_(core),
-      flags_(*core.node.segment),
-      looks_(static_cast<long>(core.node.ranks.size()) > online_cores() ? kLooksInCrowd : kLooks) {}
+    : core_(core), flags_(*core.node.segment), looks_(core.shares_cores ? kLooksInCrowd : kLooks) {}
 
 bool FlagExchange::admit(Operation& operation) {
   flagged_.push_back(&operation);

@@ -49,6 +49,7 @@ class Pollable {
   std::int64_t checked_at_start_ns = 0;       ///< see Progress::completed_in_start()
   std::atomic<std::uint32_t> busy_rounds{0};  ///< calls of progress() in which something moved
   bool wants_thread = false;                  ///< progress threads drive it; constant between add() and remove()
+  bool is_crowded = false;                    ///< its ranks share cores; constant as wants_thread
 
  protected:
   ~Pollable() = default;

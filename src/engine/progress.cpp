@@ -34,7 +34,8 @@ Awaited awaited_of(const Pollable& pollable) {
   return {.polls_transport = pollable.polls_transport.load(std::memory_order_relaxed),
           .unpolled = nanoseconds(pollable.nap_ns.load(std::memory_order_relaxed)),
           .is_transferring = until_ns != 0 && steady_ns() < until_ns,
-          .polls_yield = pollable.polls_yield.load(std::memory_order_relaxed)};
+          .polls_yield = pollable.polls_yield.load(std::memory_order_relaxed),
+          .is_crowded = pollable.is_crowded};
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct Awaited {
   std::chrono::nanoseconds unpolled{};  ///< how long what is in flight needs no poll, as measured; 0: not known
   bool is_transferring = false;         ///< long messages should be on their way, as measured
   bool polls_yield = false;             ///< polls of the transport let other threads have the core
+  bool is_crowded = false;              ///< ranks share cores: the one that is waited for may need this core
 };
 
 /// Counts the fruitless polls of a thread.
@@ -38,7 +39,8 @@ class Waiting {
     most_polls_ = kSpins + (awaited.polls_transport ? kTransportYields : kYields);
     polls_ = std::min(polls_ + 1, most_polls_);
     const bool slow = is_slow(awaited);
-    if (polls_ < (slow ? kSpinsIfSlow : awaited.polls_transport ? kTransportSpins : kSpins)) return Pause::spin;
+    if (polls_ < (slow ? kSpinsIfSlow : awaited.polls_transport || awaited.is_crowded ? kFewSpins : kSpins))
+      return Pause::spin;
     // Most transports move a long message only while they are polled, and none says how far it is. So a rank that
     // sleeps makes it late. A rank that yields gives its core to one that computes as well.
     if (!slow && (polls_ < most_polls_ || awaited.is_transferring)) return Pause::yield;
@@ -63,7 +65,7 @@ class Waiting {
   static constexpr int kYields = 360;
   static constexpr int kTransportYields = 90;
   static constexpr int kSpinsIfSlow = 4;
-  static constexpr int kTransportSpins = 2;
+  static constexpr int kFewSpins = 2;
   static constexpr int kPollsPerNap = 2;
   static constexpr int kDoublings = 5;
   static constexpr std::chrono::microseconds kShortestNap{20};

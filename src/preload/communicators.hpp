@@ -59,7 +59,7 @@ struct Communicator {
   int rank = 0;
   int ranks = 1;
   std::uint64_t number = 0;                          ///< in the order in which this process met them
-  std::uint64_t calls = 0;                           ///< collectives so far; equal on all ranks
+  std::uint64_t weight = 0;                          ///< of the calls until it is prepared; equal on all ranks
   std::unique_ptr<Comm> penstock{};                  ///< once it is prepared
   std::string why_native{};                          ///< never to be prepared
   std::unique_ptr<Measured> measured{};              ///< once it is prepared, if calls are measured

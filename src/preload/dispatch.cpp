@@ -5,17 +5,24 @@
 namespace penstock::preload {
 namespace {
 
+/// Of these a longer call counts as one more: Penstock saves about as much in it.
+constexpr std::uint64_t kBytesLikeACall = std::uint64_t{8} << 10U;
+
+/// What a call counts for the decision to prepare. Equal on all ranks for correct calls.
+std::uint64_t weight_of(const Call& call, const Members& members) {
+  return 1 + agreed_bytes(call, members).value_or(0) / kBytesLikeACall;
+}
+
 /// Whether the communicator may be prepared in this call: no rank can leave it before all have entered it, or MPI lets
 /// it wait for all ranks, as it does when a persistent operation is made. That one also announces further use.
-bool may_prepare(const Call& call, Form form, std::uint64_t calls_before) {
+bool may_prepare(const Call& call, Form form, std::uint64_t weight_before) {
   if (form == Form::persistent) return true;
-  return form == Form::blocking && calls_before >= settings().after && synchronises(call);
+  return form == Form::blocking && weight_before >= settings().after && synchronises(call);
 }
 
 }  // namespace
 
 const char* why_native(Communicator& on, const Call& call, Form form) {
-  const std::uint64_t before = on.calls++;
   if (form != Form::blocking) {
     if (settings().verifies) return "verification, which is for blocking calls";
     if (!has_progress_hook()) return "this MPI has no hook for progress";
@@ -23,7 +30,9 @@ const char* why_native(Communicator& on, const Call& call, Form form) {
   if (on.penstock == nullptr) {
     if (!settings().serves) return "a broken option";
     if (!on.why_native.empty()) return on.why_native.c_str();
-    if (!may_prepare(call, form, before)) return "not prepared yet";
+    const bool is_due = may_prepare(call, form, on.weight);
+    on.weight += weight_of(call, on.members());
+    if (!is_due) return "not prepared yet";
     prepare(on);
     if (on.penstock == nullptr) return on.why_native.c_str();
   }

@@ -37,21 +37,19 @@ class Timer {
 
 inline constexpr const char* kMpiWasFaster = "MPI was faster";
 
-/// Whether it is known that MPI serves the call. Then it has been counted. A call that is to wait for all ranks is not
-/// passed while something is due, since others may have other arguments, and so not know it.
-inline bool is_passed(Communicator& on, const Call& call, Form form) {
+/// Whether it is known that MPI serves the call. Then its trial has counted it. A call that is to wait for all ranks is
+/// not passed while something is due, since others may have other arguments, and so not know it.
+inline bool is_passed(const Communicator& on, const Call& call, Form form) {
   if (on.measured == nullptr || form == Form::persistent) return false;
   const Measured& measured = *on.measured;
   const Passed& passed = form == Form::blocking ? measured.blocking_passed : measured.nonblocking_passed;
   const Passed::Entry* const entry = passed.find(call);
   if (entry == nullptr || (form == Form::blocking && entry->synchronises && measured.is_due())) return false;
-  if (!entry->trial->passes()) return false;
-  ++on.calls;
-  return true;
+  return entry->trial->passes();
 }
 
 /// nullptr if Penstock serves the communicator now, which it may prepare for that. All ranks of `on` come to the same
-/// answer: it depends on the number of calls before this one, and on what MPI wants to be equal.
+/// answer: it depends on the calls before this one, and on what MPI wants to be equal.
 const char* why_native(Communicator& on, const Call& call, Form form);
 
 Request start(Communicator& on, const Translated& call);

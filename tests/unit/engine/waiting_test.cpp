@@ -42,6 +42,17 @@ TEST(WaitingPolicy, PollsSharedMemoryMoreOftenThanATransport) {
   EXPECT_GT(polls_until(node, {}, Pause::sleep), 3 * polls_until(between_nodes, kTransport, Pause::sleep));
 }
 
+TEST(WaitingPolicy, YieldsSoonerAndSleepsAsLateIfRanksShareCores) {
+  constexpr Awaited kCrowd{.is_crowded = true};
+  Waiting alone;
+  Waiting crowded;
+  EXPECT_LT(2 * polls_until(crowded, kCrowd, Pause::yield), polls_until(alone, {}, Pause::yield));
+  EXPECT_EQ(Waiting().next(kCrowd), Pause::spin);
+  Waiting asleep_alone;
+  Waiting asleep_crowded;
+  EXPECT_EQ(polls_until(asleep_crowded, kCrowd, Pause::sleep), polls_until(asleep_alone, {}, Pause::sleep));
+}
+
 TEST(WaitingPolicy, NapsGrowUntilSomethingMoves) {
   Waiting waiting;
   const auto first = waiting.nap();
