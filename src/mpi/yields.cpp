@@ -11,8 +11,9 @@ namespace {
 
 // Open MPI says that it is a bool; some versions write an int.
 bool read_variable(const char* name) {
-  int level = 0;
-  if (MPI_T_init_thread(MPI_THREAD_SINGLE, &level) != MPI_SUCCESS) return false;
+  // Open MPI takes the level that is asked for here for that of all of MPI.
+  int level = MPI_THREAD_SINGLE;
+  if (MPI_Query_thread(&level) != MPI_SUCCESS || MPI_T_init_thread(level, &level) != MPI_SUCCESS) return false;
   std::array<int, 4> value{};
   int index = 0;
   int count = 0;

@@ -221,6 +221,13 @@ void polling_waits_for_nobody() {
   }
 }
 
+/// Open MPI's MPI_T_init_thread() sets the level of MPI, too.
+void reading_settings_of_mpi_changes_none() {
+  int level = MPI_THREAD_SINGLE;
+  CHECK(MPI_Query_thread(&level) == MPI_SUCCESS);
+  CHECK(level == MPI_THREAD_MULTIPLE);
+}
+
 void facts(Transport& transport) {
   CHECK(transport.rank() == world_rank());
   CHECK(transport.size() == world_size());
@@ -249,6 +256,7 @@ int main(int argc, char** argv) {
     withdrawal(*transport);
     other_lengths(*transport);
   }
+  reading_settings_of_mpi_changes_none();
   polling_waits_for_nobody();
   // An open transport with a posted receive and MPI_Finalize must not disturb each other.
   std::vector<std::byte> room(100);
