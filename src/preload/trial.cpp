@@ -13,8 +13,8 @@ constexpr std::uint64_t kBytesPerBlock = std::uint64_t{1} << 20U;
 /// Of lengths that differ. Four of these count, and so do 32 of kCallsPerBlock: if two or four lengths take turns, each
 /// has its share in both blocks.
 constexpr std::uint64_t kLeastCallsOfLengths = 5;
-/// One that is this much slower is called once in a round: ranks that outnumber the cores can make MPI's calls take
-/// milliseconds.
+/// One that is this much slower is called once in a round, and MPI has lost with a single round: ranks that outnumber
+/// the cores can make its calls take milliseconds.
 constexpr double kHopeless = 4;
 constexpr double kClear = 1.25;  ///< in two rounds, one after the other
 constexpr double kEven = 1.03;   ///< up to here Penstock serves
@@ -166,7 +166,7 @@ void Trial::judge(const Times& round) {
   if (!compared) return rest_undecided();
   keep(per_call);
   if (has_chosen_ && judged_ == 2 && faster(latest()) != choice_) {
-    // MPI may have set something up in the round that chose alone.
+    // MPI may have set something up in the round that chose alone, so it begins anew with this one.
     window_[0] = latest();
     judged_ = 1;
     has_chosen_ = false;

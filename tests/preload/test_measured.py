@@ -55,13 +55,16 @@ def stays_penstocks(done: Done, operation: str, least_calls: float) -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
 def test_the_faster_one_serves(abi: str, ranks: int, tmp_path: Path) -> None:
     done = measured(abi, ranks, tmp_path, "measured", tool="unequal_speeds")
-    # One call each, and two rounds of 33 that agree; more of them where another program delayed calls of one.
-    assert done.served("bcast") in [1 + rounds * 33 for rounds in (2, 3, 4, 5)], done.err
+    # One call each, and two rounds of 33 that agree; more of them where another program delayed calls of one. Where it
+    # delayed MPI's first call, that one chose Penstock, and after 50 calls a round of one call each contradicted it.
+    regular = {1 + rounds * 33 for rounds in (2, 3, 4, 5)}
+    after_delay = {1 + 50 + 1 + rounds * 33 for rounds in (1, 2, 3, 4)}
+    assert done.served("bcast") in regular | after_delay, done.err
     assert done.native("bcast") == {"MPI was faster": CALLS - done.served("bcast")}
     # MPI's is so slow that the first calls decide, and another one confirms it. Where another program delayed Penstock's
     # first call, a whole round is between them, and perhaps nothing confirms it any more.
     assert done.native("allgather").keys() == {"measured in turns"}, done.err
-    assert done.native("allgather")["measured in turns"] in (1 + 1, 1 + 33, 1 + 33 + 1), done.err
+    assert done.native("allgather")["measured in turns"] in (1 + 1, 1 + 33, 1 + 33 + 1, 1 + 2 * 33, 1 + 2 * 33 + 1)
     gain_s = row(done, "allgather")["estimated_gain_s"]
     assert isinstance(gain_s, float)
     assert gain_s > 0.5 * 0.02 * (CALLS - 2 * (1 + 33))

@@ -71,6 +71,14 @@ TEST(Trial, PenstockStaysIfBothAreEven) {
 }
 
 TEST(Trial, AClearLeadEndsItEarly) {
+  Game far_ahead(8);
+  while (!far_ahead.trial.has_chosen())
+    far_ahead.calls(
+        1, [&](Server server, std::uint64_t) { return server == Server::penstock || far_ahead.measured <= 2 ? 1 : 5; });
+  EXPECT_EQ(far_ahead.served_by(Server::mpi), 1 + 33);
+  Game twice_as_fast(8);
+  twice_as_fast.calls(1000, constant(1, 2));
+  EXPECT_EQ(twice_as_fast.served_by(Server::mpi), 1 + 2 * 33);
   Game clear(8);
   clear.calls(1000, constant(1, 1.4));
   EXPECT_EQ(clear.served_by(Server::mpi), 1 + 2 * 33);
