@@ -20,7 +20,7 @@ class PENSTOCK_API ChoiceByCost {
  public:
   struct Candidate {
     const Algorithm* algorithm;
-    double seconds;  ///< of the length that stands for its class; among more than 16 ranks it can be an estimate
+    double seconds;  ///< of the length that stands for its class; on nodes of equal size it can be an estimate
   };
   struct Chosen {
     const Algorithm* algorithm;
@@ -35,10 +35,10 @@ class PENSTOCK_API ChoiceByCost {
   ChoiceByCost& operator=(const ChoiceByCost&) = delete;
 
   const Machine& machine() const noexcept;
-  /// The row of least cost. It stays the one that is chosen without a machine unless it gains a tenth: costs are exact
-  /// to that. nullptr if thresholds decide: on one node, beside communication cores, for operations without costs of
-  /// all rows that matter, for a split, an order of combination or no data. May not fit: lengths of a class differ.
-  /// The arguments must be correct, as choose() checks them.
+  /// The row of least cost. It stays the one that is chosen without a machine unless another one gains a tenth. nullptr
+  /// if thresholds decide: on one node, beside communication cores, for operations without costs of all rows that
+  /// matter, for a split, an order of combination or no data. May not fit: lengths of a class differ. The arguments
+  /// must be correct, as choose() checks them.
   std::shared_ptr<const Chosen> find(const Collective& collective) const;
 
  private:

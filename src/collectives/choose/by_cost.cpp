@@ -31,7 +31,7 @@ struct NodeSizes {
 namespace {
 
 constexpr double kGain = 0.9;                // costs are exact to a tenth
-constexpr int kFewRanks = 16;                // among more, estimates stand for costs that take long to find
+constexpr int kFewRanks = 16;                // on unequal nodes: bounds are strict, so the choice is that of all costs
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
 constexpr int kMostFollowingRing = 32;       // nodes, among which tasks follow a ring of leaders
 constexpr int kMostAlltoallRanks = 1024;     // beyond, planning it for the ranks of one node takes too long
@@ -248,7 +248,7 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   const Algorithm* known = collectives::find(collective.kind, by_threshold);
   const auto least_of = [&](const Algorithm& row) { return least_seconds(row, sizes, team, collective, machine); };
   const auto estimate_of = [&](const Algorithm& row) -> std::optional<double> {
-    if (sizes.ranks <= kFewRanks || sizes.smallest != sizes.largest) return std::nullopt;
+    if (sizes.smallest != sizes.largest) return std::nullopt;
     return collectives::cost::estimated_seconds(
         {row.name, team, collective, machine},
         {.nodes = sizes.nodes, .ranks = sizes.largest, .in_blocks = sizes.in_blocks});

@@ -26,7 +26,10 @@ class Server {
   Time take(const Time& ready, const Time& work) {
     busy_ = busy_ + work;
     if (!(ready < free_)) {
-      if (free_ < ready) idle_.push_back({free_, ready});
+      if (free_ < ready) {
+        if (idle_.capacity() == 0) idle_.reserve(kFirstIdle);
+        idle_.push_back({free_, ready});
+      }
       return free_ = ready + work;
     }
     std::size_t first = idle_.size();
@@ -53,6 +56,8 @@ class Server {
   }
 
  private:
+  static constexpr std::size_t kFirstIdle = 4;
+
   Time free_{};
   Time busy_{};  // in all
   std::vector<std::pair<Time, Time>> idle_;

