@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import captured
 import ceph_cluster
 import debian_source
 import mpi4py_comparison
@@ -498,7 +499,7 @@ def scalapack(options: Options) -> Result:
             try:
                 source = debian_source.fetch("scalapack", ROOT / "build/scalapack-source")
                 os.environ["PENSTOCK_SCALAPACK_SOURCE"] = str(source)
-            except debian_source.NoSourceError as reason:
+            except captured.CommandError as reason:
                 os.environ["PENSTOCK_SCALAPACK_NO_SOURCE"] = str(reason)
     return pytest(log, ROOT / "tests/scalapack")
 
