@@ -33,7 +33,7 @@ TSAN_LAYERS = ("host", "engine", "comm", "arrays", "store", "dataset", "checkpoi
 #: the programs of tests/conformance and tests/mpi.
 ON_PAPER = (
     "Timed|BeyondTwo|MoreMembersOfABatch|IsDescribed|Mutation|AgreeWithTheSimulation"
-    "|UpToALimitAreTheSameOrNone|IsThatOfAllCosts"
+    "|UpToALimitAreTheSameOrNone|IsThatOfAllCosts|ChoiceByCost.Estimates"
 )
 #: Seeds of the simulated network that add no setting to the others. The suite `c++` runs all.
 MORE_SEEDS = "_seed_[135]_"
