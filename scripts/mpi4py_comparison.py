@@ -6,26 +6,21 @@ import fnmatch
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
 
+from captured import CommandError, pip_download
 from testing import LOGS, ROOT, Result, relative, run
 
 sys.path.insert(0, str(ROOT / "tests/mpi"))
 from mpi4py_differences import DIFFERENCES
 
-FETCH_TIMEOUT_S = 1200  # pip builds metadata, for which it installs mpi4py's build requirements
 #: A hang or crash ends a job; the next job continues after that test.
 MOST_JOBS = 30
 RANKS = (1, 2, 3, 4)
 WORST_FIRST = ("hung", "failed", "skipped", "passed")
-
-
-class NoSourceError(Exception):
-    """Why there are no sources, in one line."""
 
 
 def fetch(folder: Path) -> Path:
@@ -33,20 +28,12 @@ def fetch(folder: Path) -> Path:
     pins = "".join(path.read_text() for path in sorted((ROOT / "scripts").glob("requirements*.txt")))
     requirement = re.search(r"^mpi4py==\S+", pins, re.MULTILINE)
     if requirement is None:
-        raise NoSourceError("no scripts/requirements*.txt pins mpi4py")
+        raise CommandError("no scripts/requirements*.txt pins mpi4py")
     tests = folder / requirement[0] / "test"
     if tests.exists():
         return tests
     with tempfile.TemporaryDirectory(prefix="penstock-mpi4py-") as fetched:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        command += ["--no-binary", "mpi4py", "--dest", fetched, requirement[0]]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            raise NoSourceError(f"pip download took longer than {FETCH_TIMEOUT_S} s") from None
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-            raise NoSourceError(f"pip download: {said[-1]}")
+        pip_download(requirement[0], fetched, "--no-binary", "mpi4py")
         with tarfile.open(next(Path(fetched).glob("mpi4py-*.tar.gz"))) as archive:
             archive.extractall(fetched, filter="data")
         tests.parent.mkdir(parents=True, exist_ok=True)
@@ -158,5 +145,5 @@ def mpi4py_suite(mpis: tuple[str, ...], log: Path) -> Result:
     folder = Path(os.environ.get("PENSTOCK_MPI4PY_SOURCE", ROOT / "build/mpi4py-source"))
     try:
         return compare(mpis, fetch(folder), log)
-    except NoSourceError as reason:
+    except CommandError as reason:
         return Result.skip(str(reason))

@@ -49,6 +49,10 @@ class Result:
         return Result(skipped=1, notes=[f"skipped: {reason}"])
 
 
+def log_of(name: str) -> Path:
+    return LOGS / f"{name}.log"
+
+
 def sizes(files: Iterable[Path]) -> list[int]:
     """Sizes of the files that exist."""
     found = []

@@ -21,7 +21,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import captured
 import imb_comparison
+from captured import CommandError
 from imb_comparison import Point
 from testing import ROOT
 
@@ -39,10 +41,6 @@ YIELDING_MPICH = {
 }  # fmt: skip
 FIRST = ["chrt", "--rr", "1"]
 TOOL = ROOT / "build/release/tests/preload/libpreload_mpich_tool_barrier_timed.so"
-
-
-class JobError(Exception):
-    """Why a job gave no times, in one line."""
 
 
 def processor() -> str:
@@ -64,21 +62,12 @@ def is_permitted(command: list[str]) -> bool:
 def output(command: list[str], environment: dict[str, str]) -> str:
     """What a command prints in the environment of ./dev, with these variables added."""
     added = [f"{name}={value}" for name, value in environment.items()]
-    try:
-        done = subprocess.run(
-            [str(ROOT / "dev"), "exec", "env", *added, *command],
-            env={**os.environ, "PENSTOCK_MPI": "mpich"},  # Intel MPI has MPICH's ABI
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=JOB_TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise JobError(f"not over after {JOB_TIMEOUT_S} s") from None
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing on stderr"]
-        raise JobError(f"status {done.returncode}: {said[-1]}")
-    return done.stdout
+    return captured.output(
+        command[0],
+        [ROOT / "dev", "exec", "env", *added, *command],
+        timeout_s=JOB_TIMEOUT_S,
+        environment={**os.environ, "PENSTOCK_MPI": "mpich"},  # Intel MPI has MPICH's ABI
+    )
 
 
 class Mpi:
@@ -100,7 +89,7 @@ class Mpi:
         lines = output(["penstock", "env", str(self.programs["MPI1"])], self._environment)
         settings = dict(re.findall(r"^export (\w+)=(.*)$", lines, re.MULTILINE))
         if "PENSTOCK_PRELOAD" not in settings:
-            raise JobError("`penstock env` names no library to preload")
+            raise CommandError("`penstock env` names no library to preload")
         self._preloaded: str = settings["PENSTOCK_PRELOAD"]
 
     def run(self, program: list[str], ranks: int, *, preload: bool, first: bool, tools: list[str]) -> str:
@@ -134,7 +123,7 @@ def measured(
         for mode in modes if turn % 2 == 0 else reversed(modes):
             try:
                 said = mpi.run(program, ranks, preload=mode == "preload", first=first, tools=tools)
-            except JobError as reason:
+            except CommandError as reason:
                 return [], [f"{', '.join(benchmarks)}, {ranks} ranks: {mode}: {reason}"]
             times[mode].append(imb_comparison.points(said))
     rows: list[dict[str, object]] = []
@@ -188,7 +177,7 @@ def main() -> int:
         parser.error("--time-barriers needs a library of the tests: run ./dev build first")
     try:
         mpi = Mpi(options.mpi, ROOT / "build/imb")
-    except (imb_comparison.NoProgramsError, JobError) as reason:
+    except CommandError as reason:
         print(f"./dev imb: {reason}", file=sys.stderr)
         return 1
     only = [name for name in options.only.split(",") if name]

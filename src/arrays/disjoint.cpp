@@ -63,21 +63,8 @@ bool can_be(const std::vector<Term>& terms, std::size_t t, std::int64_t least, s
   return false;
 }
 
-struct Entry {
-  const std::byte* begin;
-  const std::byte* end;
-  const StridedRange* range;
-};
-
-/// Those that have elements.
-std::vector<Entry> in_order(std::span<const StridedRange> ranges) {
-  std::vector<Entry> entries;
-  entries.reserve(ranges.size());
-  for (const StridedRange& range : ranges)
-    if (range.element_bytes > 0 && std::ranges::find(range.shape, 0) == range.shape.end())
-      entries.push_back({range.begin(), range.end(), &range});
-  std::ranges::sort(entries, std::less<const std::byte*>(), &Entry::begin);
-  return entries;
+bool has_elements(const StridedRange& range) {
+  return range.element_bytes > 0 && std::ranges::find(range.shape, 0) == range.shape.end();
 }
 
 }  // namespace
@@ -96,32 +83,44 @@ bool overlap(const StridedRange& a, const StridedRange& b) {
   return can_be(distance_terms(a, b), 0, apart - a.element_bytes + 1, apart + b.element_bytes - 1, steps_left);
 }
 
-void check_disjoint(std::span<const StridedRange> ranges) {
-  const std::vector<Entry> entries = in_order(ranges);
+OrderedRanges::OrderedRanges(std::span<const StridedRange> ranges) {
+  entries_.reserve(ranges.size() + 1);
+  for (const StridedRange& range : ranges)
+    if (has_elements(range)) entries_.push_back({range.begin(), range.end(), &range});
+  std::ranges::sort(entries_, std::less<const std::byte*>(), &Entry::begin);
+}
+
+void OrderedRanges::add(const StridedRange& range) {
+  if (!has_elements(range)) return;
+  const Entry entry{range.begin(), range.end(), &range};
+  entries_.insert(std::ranges::upper_bound(entries_, entry.begin, std::less<const std::byte*>(), &Entry::begin), entry);
+}
+
+void OrderedRanges::check_disjoint() const {
   // In most calls the ranges follow one another, or many sources are one array. Neither needs a check of all pairs.
   const std::byte* end = nullptr;
   const std::byte* written_end = nullptr;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    const std::byte* const limit = entries[i].range->is_written ? end : written_end;
-    for (std::size_t j = 0; j < i && limit != nullptr && std::less<>()(entries[i].begin, limit); ++j) {
-      const StridedRange* a = entries[j].range;
-      const StridedRange* b = entries[i].range;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const std::byte* const limit = entries_[i].range->is_written ? end : written_end;
+    for (std::size_t j = 0; j < i && limit != nullptr && std::less<>()(entries_[i].begin, limit); ++j) {
+      const StridedRange* a = entries_[j].range;
+      const StridedRange* b = entries_[i].range;
       if ((!a->is_written && !b->is_written) || !overlap(*a, *b)) continue;
       // The message asks to move a: the written array, and a workspace rather than a target.
       if (!a->is_written || (b->is_written && a < b)) std::swap(a, b);
       throw Error(ErrorCode::invalid_argument, std::string("redistribute: the memory of ") + b->what + " and " +
                                                    a->what + " overlaps; give the " + a->what + " memory of its own");
     }
-    if (end == nullptr || std::less<>()(end, entries[i].end)) end = entries[i].end;
-    if (entries[i].range->is_written && (written_end == nullptr || std::less<>()(written_end, entries[i].end)))
-      written_end = entries[i].end;
+    if (end == nullptr || std::less<>()(end, entries_[i].end)) end = entries_[i].end;
+    if (entries_[i].range->is_written && (written_end == nullptr || std::less<>()(written_end, entries_[i].end)))
+      written_end = entries_[i].end;
   }
 }
 
-std::vector<ConstBytes> joined(std::span<const StridedRange> ranges, std::uint64_t near_bytes) {
+std::vector<ConstBytes> OrderedRanges::joined(std::uint64_t near_bytes) const {
   std::vector<ConstBytes> result;
   const auto address = [](const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); };
-  for (const Entry& entry : in_order(ranges)) {
+  for (const Entry& entry : entries_) {
     const std::byte* const end = result.empty() ? nullptr : result.back().data() + result.back().size();
     if (end == nullptr || address(entry.begin) > address(end) + near_bytes)
       result.emplace_back(entry.begin, entry.end);

@@ -31,10 +31,25 @@ StridedRange dense_range(const std::byte* data, std::uint64_t size_bytes, const 
 /// decide; then it returns true.
 bool overlap(const StridedRange& a, const StridedRange& b);
 
-/// Throws Error(invalid_argument) if a written range overlaps another one.
-void check_disjoint(std::span<const StridedRange> ranges);
+/// Ranges in the order of their addresses, without those that have no elements. They must outlive it.
+class OrderedRanges {
+ public:
+  explicit OrderedRanges(std::span<const StridedRange> ranges);
+  void add(const StridedRange& range);
 
-/// The address ranges in order. Those that are not further apart than `near_bytes` are one.
-std::vector<ConstBytes> joined(std::span<const StridedRange> ranges, std::uint64_t near_bytes);
+  /// Throws Error(invalid_argument) if a written range overlaps another one. The ranges are elements of one array.
+  void check_disjoint() const;
+  /// The address ranges. Those that are not further apart than `near_bytes` are one.
+  std::vector<ConstBytes> joined(std::uint64_t near_bytes) const;
+
+ private:
+  struct Entry {
+    const std::byte* begin;
+    const std::byte* end;
+    const StridedRange* range;
+  };
+
+  std::vector<Entry> entries_;
+};
 
 }  // namespace penstock::arrays

@@ -203,10 +203,13 @@ std::vector<ConstBytes> PlannedRedistribution::check(const LocalRedistribution& 
     add(pairs_[i].target, placement.outputs[i], outputs[i], options_.dtype, "target", true);
   }
   const bool is_dense = ranges.size() == 2 && ranges[0].shape.empty() && ranges[1].shape.empty();
-  std::vector<ConstBytes> parts;
-  if (!is_dense) parts = joined(ranges, kNearBytes);
+  const std::size_t arrays = ranges.size();
   if (workspace) ranges.push_back(dense_range(workspace->data(), workspace->size(), "workspace", true));
-  check_disjoint(ranges);
+  OrderedRanges ordered(std::span<const StridedRange>(ranges).first(arrays));
+  std::vector<ConstBytes> parts;
+  if (!is_dense) parts = ordered.joined(kNearBytes);
+  if (workspace) ordered.add(ranges.back());
+  ordered.check_disjoint();
   return parts;
 }
 

@@ -115,14 +115,17 @@ Arguments arguments(Comm& comm, const Call& call) {
   const auto list = [](const std::uint64_t* given, std::size_t entries) {
     return given == nullptr ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>(given, given + entries);
   };
-  collective.send = {list(call.send_counts, blocks.sent), list(call.send_displacements, blocks.sent)};
-  collective.receive = {list(call.receive_counts, blocks.received), list(call.receive_displacements, blocks.received)};
-  const bool is_significant = !is_rooted(call.kind) || call.root == comm.rank();
-  const bool needs_send = has_send_counts(call.kind) && !(has_receive_counts(call.kind) && collective.in_place);
-  if (is_significant && needs_send && blocks.sent > 0 && collective.send.counts.empty())
-    refuse("the send counts are NULL");
-  if (is_significant && has_receive_counts(call.kind) && blocks.received > 0 && collective.receive.counts.empty())
-    refuse("the receive counts are NULL");
+  if (has_counts(call.kind)) {
+    collective.send = {list(call.send_counts, blocks.sent), list(call.send_displacements, blocks.sent)};
+    collective.receive = {list(call.receive_counts, blocks.received),
+                          list(call.receive_displacements, blocks.received)};
+    const bool is_significant = !is_rooted(call.kind) || call.root == comm.rank();
+    const bool needs_send = has_send_counts(call.kind) && !(has_receive_counts(call.kind) && collective.in_place);
+    if (is_significant && needs_send && blocks.sent > 0 && collective.send.counts.empty())
+      refuse("the send counts are NULL");
+    if (is_significant && has_receive_counts(call.kind) && blocks.received > 0 && collective.receive.counts.empty())
+      refuse("the receive counts are NULL");
+  }
 
   const auto given = [](const void* pointer) { return pointer != nullptr && pointer != PENSTOCK_IN_PLACE; };
   if (given(call.send))

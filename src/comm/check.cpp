@@ -85,24 +85,26 @@ Collective normalized(const Collective& asked, int rank) {
 }
 
 std::uint64_t signature(const Collective& collective) {
-  const bool in_place = collective.in_place && !is_in_place_alone(collective.kind);
+  // All fields, so that one which is added does not compile before it is handled here.
+  const auto& [kind, count, dtype, op, element_bytes, commutative, reproducible, root, in_place, send, receive,
+               algorithm, segment_bytes, split, radix, graph] = collective;
   // Counts that only this rank knows are checked by the sizes of the messages.
-  const bool knows_alone = knows_counts_alone(collective.kind);
+  const bool knows_alone = knows_counts_alone(kind);
   const std::array<std::uint64_t, 10> words{
-      static_cast<std::uint64_t>(collective.kind) << 1 | (in_place ? 1u : 0u),
-      knows_alone ? 0 : collective.count,
-      static_cast<std::uint64_t>(collective.dtype),
-      static_cast<std::uint64_t>(collective.op),
-      static_cast<std::uint64_t>(collective.root),
-      collective.segment_bytes,
-      static_cast<std::uint64_t>(collective.split),
-      static_cast<std::uint64_t>(collective.radix),
-      collective.element_bytes << 2 | (collective.commutative ? 1u : 0u) | (collective.reproducible ? 2u : 0u),
-      collective.graph == nullptr ? 0 : collective.graph->hash()};
-  std::uint64_t mixed = base::mix(base::kSeed, collective.algorithm);
+      static_cast<std::uint64_t>(kind) << 1 | (in_place && !is_in_place_alone(kind) ? 1u : 0u),
+      knows_alone ? 0 : count,
+      static_cast<std::uint64_t>(dtype),
+      static_cast<std::uint64_t>(op),
+      static_cast<std::uint64_t>(root),
+      segment_bytes,
+      static_cast<std::uint64_t>(split),
+      static_cast<std::uint64_t>(radix),
+      element_bytes << 2 | (commutative ? 1u : 0u) | (reproducible ? 2u : 0u),
+      graph == nullptr ? 0 : graph->hash()};
+  std::uint64_t mixed = base::mix(base::kSeed, algorithm);
   for (const std::uint64_t word : words) mixed = base::mix(mixed, word);
   if (!knows_alone)
-    for (const std::uint64_t count : collective.receive.counts) mixed = base::mix(mixed, count);
+    for (const std::uint64_t each : receive.counts) mixed = base::mix(mixed, each);
   return mixed;
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "penstock/error.hpp"
 #include "plan/order.hpp"
@@ -35,7 +37,9 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
   dependency_counts_.resize(steps);
   for (StepId id = 0; id < steps; ++id) {
     dependency_counts_[id] = plan.steps[id].dependency_count;
-    reads_peers_ |= plan::touches(plan.steps[id]).reads_remote;
+    const Step& step = plan.steps[id];
+    reads_peers_ |= plan::touches(step).reads_remote;
+    takes_from_node_ |= plan::consumes(step) && team.same_node(team.rank, step.peer);
   }
   for (const auto& [first, second] : edges) ++dependency_counts_[second];
   for (StepId id = 0; id < steps; ++id)
@@ -141,18 +145,19 @@ StepId CompiledPlan::receiver(bool is_signal, int peer, std::uint32_t tag) const
   return kNone;
 }
 
-std::shared_ptr<const CompiledPlan> PlanCache::get(const std::shared_ptr<const Plan>& plan, const Team& team,
-                                                   std::uint64_t shared_limit_bytes, std::uint32_t wire_tags) {
+const CompiledPlan* PlanCache::get(const std::shared_ptr<const Plan>& plan, const Team& team,
+                                   std::uint64_t shared_limit_bytes, std::uint32_t wire_tags) {
   const auto found = entries_.find(plan.get());
   // An expired entry belongs to a freed plan, whose address this plan may have now.
-  if (found != entries_.end() && !found->second.plan.expired()) return found->second.compiled;
-  auto compiled = std::make_shared<const CompiledPlan>(*plan, team, shared_limit_bytes, wire_tags);
+  if (found != entries_.end() && !found->second.plan.expired()) return found->second.compiled.get();
+  auto compiled = std::make_unique<const CompiledPlan>(*plan, team, shared_limit_bytes, wire_tags);
   if (entries_.size() >= sweep_at_) {
     std::erase_if(entries_, [](const auto& entry) { return entry.second.plan.expired(); });
     sweep_at_ = std::max<std::size_t>(64, entries_.size() * 2);
   }
-  entries_[plan.get()] = {plan, compiled};
-  return compiled;
+  Entry& entry = entries_[plan.get()];
+  entry = {plan, std::move(compiled)};
+  return entry.compiled.get();
 }
 
 }  // namespace penstock::engine

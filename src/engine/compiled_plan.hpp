@@ -36,7 +36,8 @@ class CompiledPlan {
   const std::vector<StepId>& roots() const { return roots_; }  ///< steps without dependencies, in order
   std::span<const StepId> dependents(StepId step) const { return dependents_.of(step); }
   bool reads_peers() const { return reads_peers_; }
-  bool leaves_node() const { return leaves_node_; }  ///< has messages between nodes
+  bool leaves_node() const { return leaves_node_; }          ///< has messages between nodes
+  bool takes_from_node() const { return takes_from_node_; }  ///< has steps that take a message or signal of this node
   /// Of a step that sends to or receives from another node. Sender and receiver compute the same tag for a message. Two
   /// messages of one rank to another have the same tag only if both ranks post the second after the first is complete.
   std::uint32_t wire_tag(StepId step) const { return wire_tags_[step]; }
@@ -69,18 +70,20 @@ class CompiledPlan {
   CompiledTasks tasks_;
   bool reads_peers_ = false;
   bool leaves_node_ = false;
+  bool takes_from_node_ = false;
 };
 
-/// The compiled forms of live plans, by address. The Executor owns it; it does not keep plans alive.
+/// The compiled forms of live plans, by address. The Executor owns it; it does not keep plans alive. A compiled form
+/// lives at least as long as its plan.
 class PlanCache {
  public:
-  std::shared_ptr<const CompiledPlan> get(const std::shared_ptr<const Plan>& plan, const Team& team,
-                                          std::uint64_t shared_limit_bytes, std::uint32_t wire_tags = kMaxTag + 1);
+  const CompiledPlan* get(const std::shared_ptr<const Plan>& plan, const Team& team, std::uint64_t shared_limit_bytes,
+                          std::uint32_t wire_tags = kMaxTag + 1);
 
  private:
   struct Entry {
     std::weak_ptr<const Plan> plan;
-    std::shared_ptr<const CompiledPlan> compiled;
+    std::unique_ptr<const CompiledPlan> compiled;
   };
   std::unordered_map<const Plan*, Entry> entries_;
   std::size_t sweep_at_ = 64;

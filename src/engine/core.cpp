@@ -82,19 +82,23 @@ void Core::launch(Operation& operation) {
   operation.waiting_for = compiled.dependency_counts();
   operation.steps_left = plan.steps.size();
   operation.stage = Operation::Stage::running;
-  for (const StepId step : compiled.roots()) ready_.push({&operation, step});
   begin(operation);
+  for (const StepId step : compiled.roots()) {
+    if (operation.has_failed()) break;
+    run_ready({&operation, step});
+  }
   drain();
 }
 
 void Core::drain() {
-  while (!ready_.empty()) {
-    const Ready next = ready_.pop();
-    try {
-      issue(*next.operation, next.step);
-    } catch (const Error& error) {
-      fail(*next.operation, error);
-    }
+  while (!ready_.empty()) run_ready(ready_.pop());
+}
+
+void Core::run_ready(const Ready& ready) {
+  try {
+    issue(*ready.operation, ready.step);
+  } catch (const Error& error) {
+    fail(*ready.operation, error);
   }
 }
 

@@ -151,6 +151,7 @@ class Core {
     Operation* operation = nullptr;
     StepId step = 0;
   };
+  void run_ready(const Ready& ready);
   Error mismatch_error(int peer, const std::string& where, const std::string& what) const;
   void send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner,
                    bool to_all = true);

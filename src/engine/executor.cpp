@@ -1,5 +1,7 @@
 #include "engine/executor.hpp"
 
+#include <sched.h>
+
 #include <array>
 #include <new>
 #include <span>
@@ -7,11 +9,15 @@
 
 #include "engine/node_setup.hpp"
 #include "engine/operation_run.hpp"
+#include "engine/waiting.hpp"
 #include "host/huge_pages.hpp"
 #include "penstock/trace.hpp"
 
 namespace penstock::engine {
 namespace {
+
+constexpr int kPollsAtOnce = 32;
+constexpr std::uint32_t kRunsPerLook = 64;  // runs that complete at once, between looks for ranks that have died
 
 /// Leaks the transport. MPI would reuse its context for a later communicator, which could receive messages still in
 /// flight.
@@ -75,27 +81,52 @@ void Executor::run(const std::shared_ptr<const Plan>& plan, const Bindings& bind
     };
     if (the<FlagExchange>().run_fast_path(plan, bindings, arithmetic, signature, plans_, compute)) return;
   }
-  start_run(std::shared_ptr(plan), bindings, arithmetic, signature, Then::wait)->wait();
+  Progress::require_own_process();
+  use_huge_pages(bindings);
+  std::unique_lock lock(mutex_);
+  Operation& started = next_operation();
+  OperationRun run(*this, started, nullptr);
+  start_next(started, std::shared_ptr(plan), bindings, arithmetic, signature);
+  if (polls_at_once(started) && poll_at_once(started)) {
+    run.drop_locked();
+    const bool looks = ++polled_at_once_ % kRunsPerLook == 0;
+    operations.has_dropped() ? unlock(lock) : lock.unlock();
+    if (looks) Progress::completed_in_start(*this);
+    return;
+  }
+  after_start(lock, started, Then::wait);
+  run.wait();
 }
 
 std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
                                      const Arithmetic& arithmetic, std::uint64_t signature) {
-  return start_run(std::move(plan), bindings, arithmetic, signature, Then::go_on);
+  Progress::require_own_process();
+  use_huge_pages(bindings);
+  std::unique_lock lock(mutex_);
+  Operation& started = next_operation();
+  auto run = std::make_shared<OperationRun>(*this, started, shared_from_this());
+  leaves_to_threads = wants_thread && transport->any_thread();
+  start_next(started, std::move(plan), bindings, arithmetic, signature);
+  leaves_to_threads = false;
+  after_start(lock, started, Then::go_on);
+  return run;
 }
 
-std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
-                                         const Arithmetic& arithmetic, std::uint64_t signature, Then then) {
-  Progress::require_own_process();
-  if (options.huge_pages && node.segment != nullptr) {  // before the lock: it may take a while
-    const std::array<ConstBytes, 2> all{bindings.input, bindings.output};
-    for (const ConstBytes part : bindings.parts.empty() ? std::span<const ConstBytes>(all) : bindings.parts)
-      host::use_huge_pages(part);
-  }
-  std::unique_lock lock(mutex_);
+void Executor::use_huge_pages(const Bindings& bindings) const {
+  if (!options.huge_pages || node.segment == nullptr) return;
+  const std::array<ConstBytes, 2> all{bindings.input, bindings.output};
+  for (const ConstBytes part : bindings.parts.empty() ? std::span<const ConstBytes>(all) : bindings.parts)
+    host::use_huge_pages(part);
+}
+
+Operation& Executor::next_operation() {
   collect_dropped();
   caller = Caller::application;
-  Operation& started = operations.at(operations.next());
-  auto run = std::make_shared<OperationRun>(shared_from_this(), started);
+  return operations.at(operations.next());
+}
+
+void Executor::start_next(Operation& started, std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
+                          const Arithmetic& arithmetic, std::uint64_t signature) {
   if (!operations.has_unfinished()) checked_ns.store(0, std::memory_order_relaxed);
   operations.start(started);
   started.call.bindings = bindings;
@@ -103,14 +134,39 @@ std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, con
   started.call.arithmetic = arithmetic;
   started.call.signature = signature;
   if (trace::enabled()) started.call.begin_ns = trace::detail::now_ns();
-  leaves_to_threads = then == Then::go_on && wants_thread && transport->any_thread();
   try {
     prepare(started, std::move(plan));
   } catch (...) {
     fail(started, std::current_exception(), "could not start the operation");
   }
-  leaves_to_threads = false;
   finish_if_over(started);
+}
+
+// A message that comes soon is found sooner than by wait(), which takes the lock for each poll, and asks what else is
+// to be driven. That can wait for so few polls.
+bool Executor::poll_at_once(Operation& started) {
+  const RemoteMessages& remote = the<RemoteMessages>();
+  Waiting waiting;
+  guarded([&] {
+    for (int polls = 0; polls < kPollsAtOnce && !started.is_finished(); ++polls) {
+      if (has_work(Lane::application) || has_work(Lane::progress)) break;
+      if (poll()) {
+        waiting.moved();
+        continue;
+      }
+      const Pause next = waiting.next({.polls_transport = true,
+                                       .unpolled = std::chrono::nanoseconds(remote.long_messages().nap_ns()),
+                                       .is_crowded = is_crowded});
+      if (next == Pause::sleep) break;
+      if (next == Pause::yield && !transport->yielded()) ::sched_yield();
+    }
+    if (started.is_finished()) the<RemoteMessages>().close_epochs();
+    return true;
+  });
+  return started.is_finished() && !started.has_failed();
+}
+
+void Executor::after_start(std::unique_lock<std::mutex>& lock, Operation& started, Then then) {
   const bool has_tasks = started.is_running() && started.call.compiled->tasks().count() > 0;
   const bool has_workers = node.team.progress_cores > 0;
   // Only with workers: they run the rest of the tree meanwhile.
@@ -124,20 +180,20 @@ std::shared_ptr<Run> Executor::start_run(std::shared_ptr<const Plan>&& plan, con
   else
     update_active();
   // An operation that completed at once still processes notices of failures.
-  const bool has_news = run->done() && has<CellMessages>() && !the<CellMessages>().is_empty();
+  const bool has_news = started.is_finished() && has<CellMessages>() && !the<CellMessages>().is_empty();
   lock.unlock();
   // If workers can make progress, the caller's time is not used for it.
-  if (has_news || (!run->done() && !wants_thread && !(has_tasks && has_workers))) progress(Caller::application);
-  if (run->done()) Progress::completed_in_start(*this);
+  if (has_news || (!started.is_finished() && !wants_thread && !(has_tasks && has_workers)))
+    progress(Caller::application);
+  if (started.is_finished()) Progress::completed_in_start(*this);
   // A thread that waits drives its engine itself, and asks for help with long steps. Tasks are for all threads at once.
-  const bool is_driven = then == Then::wait && !has_tasks && !run->done();
+  const bool is_driven = then == Then::wait && !has_tasks && !started.is_finished();
   if (active.load(std::memory_order_relaxed) && !is_driven) Progress::of_process().attention(*this);
-  return run;
 }
 
 void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan) {
   Call& call = operation.call;
-  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes, TagSplit(node.max_tag).plan_tags());
+  const CompiledPlan* const compiled = plans_.get(plan, node.team, node.shared_limit_bytes, plan_tags_);
   if (call.bindings.input.size() < plan->input_bytes || call.bindings.output.size() < plan->output_bytes)
     throw Error(ErrorCode::invalid_argument,
                 "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) +
@@ -150,6 +206,7 @@ void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan)
                     " bytes of scratch memory, given " + std::to_string(call.bindings.scratch.size()),
                 rank);
   call.plan = std::move(plan);
+  call.compiled = compiled;
   if (operation.has_failed()) return;
   if (const int gone = detector.find_gone_in(operation); gone >= 0)
     throw FailureDetector::gone_error(gone, describe(operation));

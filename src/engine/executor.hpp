@@ -43,12 +43,26 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   /// The caller's Run is destroyed after the operation has finished. Never waits for the lock: the thread that holds it
   /// may be running a Python reduction inside MPI, which waits for the interpreter lock that the caller holds.
   void drop(Operation& operation) noexcept;
+  /// The same with the lock.
+  void drop_locked(Operation& operation) { operations.drop(operation); }
 
  private:
   /// What the caller does after the start.
   enum class Then : std::uint8_t { wait, go_on };
-  std::shared_ptr<Run> start_run(std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
-                                 const Arithmetic& arithmetic, std::uint64_t signature, Then then);
+  /// Before the lock: it may take a while.
+  void use_huge_pages(const Bindings& bindings) const;
+  Operation& next_operation();
+  void start_next(Operation& started, std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
+                  const Arithmetic& arithmetic, std::uint64_t signature);
+  /// Whether the next messages for it come from the transport.
+  bool polls_at_once(const Operation& started) const {
+    return has_remote && started.call.compiled != nullptr && started.call.compiled->leaves_node() &&
+           started.call.compiled->tasks().count() == 0 && !Progress::sleeps_in_wait();
+  }
+  /// Polls while it holds the lock. True if the operation has completed.
+  bool poll_at_once(Operation& started);
+  /// Unlocks.
+  void after_start(std::unique_lock<std::mutex>& lock, Operation& started, Then then);
   void prepare(Operation& operation, std::shared_ptr<const Plan>&& plan);
   /// Runs the function. If it throws, all operations fail.
   template <typename Function>
@@ -62,6 +76,8 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   std::atomic<Operation*> dropped_{
       nullptr};  ///< list of operations that were dropped while another thread had the lock
   PlanCache plans_;
+  const std::uint32_t plan_tags_ = TagSplit(node.max_tag).plan_tags();
+  std::uint32_t polled_at_once_ = 0;  ///< runs that have completed so
 };
 
 }  // namespace penstock::engine

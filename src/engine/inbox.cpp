@@ -15,8 +15,9 @@ std::uint64_t bytes_of(const Header& header) { return header.kind == MessageKind
 
 void Inbox::begin(Operation& operation) {
   State& state = states_[operation];
-  state.flags.assign(operation.plan().steps.size(), 0);
-  state.arrived.assign(operation.plan().steps.size(), nullptr);
+  const std::size_t steps = operation.call.compiled->takes_from_node() ? operation.plan().steps.size() : 0;
+  state.flags.assign(steps, 0);
+  state.arrived.assign(steps, nullptr);
   Stored* message = std::exchange(state.early_first, nullptr);
   while (message != nullptr) {
     Stored* const next = std::exchange(message->next, nullptr);

@@ -15,7 +15,7 @@ namespace penstock::engine {
 /// The arguments of start(), and what is derived from them.
 struct Call {
   std::shared_ptr<const Plan> plan{};
-  std::shared_ptr<const CompiledPlan> compiled{};
+  const CompiledPlan* compiled = nullptr;  ///< lives as long as the plan, see PlanCache
   Bindings bindings{};
   Arithmetic arithmetic{};
   std::uint64_t signature = 0;

@@ -59,8 +59,17 @@ void OperationTable::run_through(std::uint64_t signature) {
 }
 
 void OperationTable::finish(Operation& operation) {
-  past_[operation.sequence % kPasts] = {operation.sequence, operation.call.signature, operation.has_failed(), false,
-                                        operation.call.compiled ? operation.call.compiled->traffic() : nullptr};
+  Past& past = past_[operation.sequence % kPasts];
+  past.sequence = operation.sequence;
+  past.signature = operation.call.signature;
+  past.failed = operation.has_failed();
+  past.failed_elsewhere = false;
+  const CompiledPlan* const compiled = operation.call.compiled;
+  // A program that repeats its calls often finds the same one here, which then is not counted anew.
+  if (compiled == nullptr)
+    past.traffic.reset();
+  else if (past.traffic != compiled->traffic())
+    past.traffic = compiled->traffic();
   --unfinished_;
   operation.finished.store(true, std::memory_order_seq_cst);
 }
@@ -86,7 +95,7 @@ void OperationTable::disown(Operation& operation) {
   if (--operation.owners > 0) return;
   if (operation.call.arithmetic.user) dropped_.push_back(std::move(operation.call.arithmetic.user));
   operation.call.plan.reset();
-  operation.call.compiled.reset();
+  operation.call.compiled = nullptr;
   operation.call.begin_ns = 0;
   operation.error.reset();
   operation.stage = Operation::Stage::expected;

@@ -218,6 +218,8 @@ void Progress::drive(Pollable& home) noexcept {
 
 void Progress::sleep_in_waits() noexcept { sleeps_in_waits = true; }
 
+bool Progress::sleeps_in_wait() noexcept { return sleeps_in_waits; }
+
 void Progress::wait_asleep(Pollable& home, const std::atomic<bool>& finished) noexcept {
   Doorbell& bell = home.asleep_bell();
   bool suffices = true;

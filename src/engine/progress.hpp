@@ -57,6 +57,7 @@ class Progress {
   /// From now on the calling thread sleeps in wait_for() as long as progress threads can do what is to be done: it runs
   /// beside a computation, which may have the same core.
   static void sleep_in_waits() noexcept;
+  static bool sleeps_in_wait() noexcept;  ///< whether the calling thread has called it
 
   /// Whether something is in flight that no progress thread drives.
   bool has_unpolled();

@@ -2,20 +2,19 @@
 
 #include <sys/mman.h>
 
-#include <array>
+#include <algorithm>
 #include <bit>
-#include <cstdint>
+#include <chrono>
 #include <fstream>
 #include <iterator>
-#include <mutex>
 #include <string>
 
 namespace penstock::host {
 namespace {
 
-constexpr std::uint64_t kHugePageBytes = 2 << 20;
-constexpr std::uint64_t kLeastMovedBytes = 2 * kHugePageBytes;  // has at least one whole huge page
-constexpr int kCollapse = 25;                                   // MADV_COLLAPSE, which older headers lack
+constexpr std::int64_t kShare = 8;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers lack
+constexpr std::uint64_t kCacheLineBytes = 64;
 
 /// MADV_COLLAPSE itself does not ask for the administrator's setting.
 bool are_allowed() {
@@ -24,43 +23,62 @@ bool are_allowed() {
   return !setting.empty() && setting.find("[never]") == std::string::npos;
 }
 
-/// How often which memory was used: of two that share an entry, the later one counts.
-class Uses {
- public:
-  std::uint32_t count(ConstBytes memory) {
-    const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-    const std::lock_guard lock(mutex_);
-    Entry& entry = entries_[address / 4096 * 0x9E3779B97F4A7C15u >> 56];
-    if (entry.address != address || entry.bytes != memory.size()) entry = {address, memory.size(), 0};
-    return ++entry.uses;
-  }
+std::uint64_t nanoseconds_of(const auto& action) {
+  const auto begin = std::chrono::steady_clock::now();
+  action();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count());
+}
 
- private:
-  struct Entry {
-    std::uintptr_t address = 0;
-    std::uint64_t bytes = 0;
-    std::uint32_t uses = 0;
-  };
-  std::mutex mutex_;
-  std::array<Entry, 256> entries_{};
-};
+std::uint64_t read_page(const std::byte* page) {
+  return nanoseconds_of([&] {
+    for (std::uint64_t at = 0; at < PageMoves::kPageBytes; at += kCacheLineBytes)
+      static_cast<void>(*static_cast<const volatile std::byte*>(page + at));
+  });
+}
+
+std::uint64_t move_page(const std::byte* page) {
+  return nanoseconds_of([&] { ::madvise(const_cast<std::byte*>(page), PageMoves::kPageBytes, kCollapse); });
+}
 
 }  // namespace
 
-// The program may have freed the memory and got it again, so one success is not for ever. What lies in huge pages
-// already is passed over quickly.
-void use_huge_pages(ConstBytes memory) noexcept {
-  if (memory.size() < kLeastMovedBytes) return;
-  static const bool allowed = are_allowed();
-  static Uses* const uses = new Uses;  // operations may outlive static objects
-  if (!allowed) return;
-  const std::uint32_t count = uses->count(memory);
-  if (count < 2 || !std::has_single_bit(count)) return;
-  const auto begin = (reinterpret_cast<std::uintptr_t>(memory.data()) + kHugePageBytes - 1) / kHugePageBytes;
-  const auto end = reinterpret_cast<std::uintptr_t>(memory.data() + memory.size()) / kHugePageBytes;
+PageMoves::Entry& PageMoves::entry_of(ConstBytes memory) {
+  Entry& entry = entries_[reinterpret_cast<std::uintptr_t>(memory.data()) / 4096 * 0x9E3779B97F4A7C15u >> 56];
+  if (entry.begin != memory.data() || entry.bytes != memory.size()) entry = {memory.data(), memory.size()};
+  return entry;
+}
+
+void PageMoves::use(ConstBytes memory) {
+  if (memory.size() < kLeastBytes) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::byte* const first = memory.data() + (kPageBytes - address % kPageBytes) % kPageBytes;
+  const auto pages = static_cast<std::uint64_t>(memory.data() + memory.size() - first) / kPageBytes;
+  std::unique_lock lock(mutex_);
+  Entry work = entry_of(memory);
+  if (++work.uses > 1) {
+    if (page_read_ns_ == 0) page_read_ns_ = static_cast<std::int64_t>(std::max<std::uint64_t>(read_(first), 1));
+    if (work.uses == 2) work.page_ns = 2 * page_read_ns_;
+    if (work.moved_pages == pages && std::has_single_bit(work.uses)) work.moved_pages = 0;
+    if (work.moved_pages < pages) work.saved_ns += static_cast<std::int64_t>(pages) * page_read_ns_ / kShare;
+  }
+  entry_of(memory) = work;
+  if (work.moved_pages == pages || work.saved_ns < work.page_ns) return;
+  lock.unlock();  // to move takes long
   // One by one: the kernel ends at the first that it cannot move.
-  for (auto page = begin; page < end; ++page)
-    ::madvise(reinterpret_cast<void*>(page * kHugePageBytes), kHugePageBytes, kCollapse);
+  while (work.moved_pages < pages && work.saved_ns >= work.page_ns) {
+    work.page_ns = static_cast<std::int64_t>(move_(first + work.moved_pages++ * kPageBytes));
+    work.saved_ns -= work.page_ns;
+  }
+  lock.lock();
+  entry_of(memory) = work;
+}
+
+void use_huge_pages(ConstBytes memory) noexcept {
+  if (memory.size() < PageMoves::kLeastBytes) return;
+  static const bool allowed = are_allowed();
+  static PageMoves* const moves = new PageMoves(read_page, move_page);  // operations may outlive static objects
+  if (allowed) moves->use(memory);
 }
 
 }  // namespace penstock::host

@@ -353,23 +353,14 @@ std::optional<std::uint64_t> agreed_bytes(const Call& call, const Members& membe
         count += static_cast<std::uint64_t>(side.count_of(rank));
     return count * size_bytes_of(side.type);
   };
+  if (!knows_lengths(call.kind)) return std::nullopt;
   switch (call.kind) {
     case CollectiveKind::barrier: return 0;
     case CollectiveKind::gather:
       return of(members.rank == call.root && call.send.buffer == MPI_IN_PLACE ? call.receive : call.send);
     case CollectiveKind::scatter:
       return of(members.rank == call.root && call.receive.buffer == MPI_IN_PLACE ? call.send : call.receive);
-    case CollectiveKind::bcast:
-    case CollectiveKind::reduce:
-    case CollectiveKind::allreduce:
-    case CollectiveKind::scan:
-    case CollectiveKind::exscan:
-    case CollectiveKind::reduce_scatter_block:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::allgather:
-    case CollectiveKind::allgatherv:
-    case CollectiveKind::alltoall: return of(call.receive);
-    default: return std::nullopt;
+    default: return of(call.receive);
   }
 }
 

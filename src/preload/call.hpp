@@ -99,8 +99,24 @@ const char* translate(const Call& call, const Members& members, Translated& tran
 /// The bytes that this rank sends, or receives where it sends none; 0 if that is not known.
 std::uint64_t payload_bytes(const Call& call, const Members& members);
 
+/// Whether each rank knows by its own arguments how much all ranks move.
+constexpr bool knows_lengths(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::gatherv:
+    case CollectiveKind::scatterv:
+    case CollectiveKind::alltoallv:
+    case CollectiveKind::alltoallw:
+    case CollectiveKind::neighbor_allgather:
+    case CollectiveKind::neighbor_allgatherv:
+    case CollectiveKind::neighbor_alltoall:
+    case CollectiveKind::neighbor_alltoallv:
+    case CollectiveKind::neighbor_alltoallw: return false;
+    default: return true;
+  }
+}
+
 /// The length of the call by what MPI wants to be equal on all ranks: of a block, or where it has a list of blocks that
-/// all ranks know, of all together. nullopt for operations whose lengths a rank does not know of others.
+/// all ranks know, of all together. nullopt unless knows_lengths().
 std::optional<std::uint64_t> agreed_bytes(const Call& call, const Members& members);
 
 /// Whether no rank can leave the call before all ranks have entered it, as every rank knows from its own arguments.

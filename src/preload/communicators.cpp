@@ -18,7 +18,9 @@
 
 namespace penstock::preload {
 
-thread_local int own_depth __attribute__((tls_model("initial-exec"))) = 0;
+constinit thread_local int own_depth __attribute__((tls_model("initial-exec"))) = 0;
+std::atomic<std::uint64_t> generation{1};
+constinit thread_local Last last __attribute__((tls_model("initial-exec"))){};
 
 namespace {
 
@@ -35,20 +37,10 @@ Registry& registry() {
   return *made;
 }
 
-/// Changes whenever a communicator is forgotten, since MPI may give its handle to another.
-std::atomic<std::uint64_t> generation{1};
-
 std::atomic<bool> finalizes{false};
 
 /// Whether all ranks of MPI_COMM_WORLD are on one node.
 bool job_on_one_node = false;
-
-struct Last {
-  MPI_Comm handle{};
-  Communicator* found = nullptr;
-  std::uint64_t generation = 0;
-};
-thread_local Last last __attribute__((tls_model("initial-exec")));
 
 void forget(Communicator* known) {
   std::shared_ptr<Communicator> owned;
@@ -102,7 +94,11 @@ std::unique_ptr<Communicator> describe(MPI_Comm comm) {
   if (PMPI_Comm_test_inter(comm, &is_inter) != MPI_SUCCESS) return nullptr;
   PMPI_Comm_rank(comm, &made->rank);
   PMPI_Comm_size(comm, &made->ranks);
-  if (is_inter != 0)
+  made->times = settings().times;
+  made->verifies = settings().verifies;
+  if (!settings().serves)
+    made->why_native = "a broken option";
+  else if (is_inter != 0)
     made->why_native = "an inter-communicator";
   else if (made->ranks == 1)
     made->why_native = "one rank";
@@ -137,9 +133,7 @@ Communicator* meet(MPI_Comm comm) {
 
 }  // namespace
 
-Communicator* communicator_of(MPI_Comm comm) {
-  const std::uint64_t now = generation.load(std::memory_order_acquire);
-  if (last.generation == now && last.handle == comm) return last.found;
+Communicator* look_up(MPI_Comm comm, std::uint64_t now) {
   Communicator* found = nullptr;
   {
     Registry& all = registry();

@@ -4,6 +4,7 @@
 #include PENSTOCK_MPI_HEADER
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,7 +13,7 @@
 #include "penstock/comm.hpp"
 #include "preload/call.hpp"
 #include "preload/contests.hpp"
-#include "preload/passed.hpp"
+#include "preload/recent.hpp"
 #include "preload/rehearsals.hpp"
 
 namespace penstock::preload {
@@ -38,9 +39,7 @@ struct Channel;
 /// Who is faster, by form.
 struct Measured {
   Contests blocking{};
-  Passed blocking_passed{};
   Rehearsals nonblocking{};
-  Passed nonblocking_passed{};
   bool has_nonblocking = false;  ///< otherwise Penstock serves them all
 
   /// Whether the next call that waits for all ranks settles or rehearses something. Equal on all ranks.
@@ -58,23 +57,45 @@ struct Communicator {
   MPI_Comm handle = MPI_COMM_NULL;
   int rank = 0;
   int ranks = 1;
-  std::uint64_t number = 0;                          ///< in the order in which this process met them
-  std::uint64_t weight = 0;                          ///< of the calls until it is prepared; equal on all ranks
-  std::unique_ptr<Comm> penstock{};                  ///< once it is prepared
-  std::string why_native{};                          ///< never to be prepared
-  std::unique_ptr<Measured> measured{};              ///< once it is prepared, if calls are measured
-  bool one_node = false;                             ///< once it is prepared: all ranks of the job are on one node
+  std::uint64_t number = 0;              ///< in the order in which this process met them
+  std::uint64_t weight = 0;              ///< of the calls until it is prepared; equal on all ranks
+  std::unique_ptr<Comm> penstock{};      ///< once it is prepared
+  std::string why_native{};              ///< never to be prepared
+  std::unique_ptr<Measured> measured{};  ///< once it is prepared, if calls are measured
+  bool one_node = false;                 ///< once it is prepared: all ranks of the job are on one node
+  bool times = false;                    ///< calls are timed for the report
+  bool verifies = false;
+  Recent blocking_recent{};  ///< once it is prepared
+  Recent nonblocking_recent{};
   std::vector<std::shared_ptr<Channel>> channels{};  ///< of persistent operations; equal on all ranks
   std::array<std::array<Tally, kForms>, kCollectiveKinds> tallies{};
 
   Members members() const { return {rank, ranks, penstock == nullptr ? nullptr : penstock->graph().get()}; }
+  Recent& recent(Form form) { return form == Form::blocking ? blocking_recent : nonblocking_recent; }
   Tally& tally(CollectiveKind kind, Form form) {
     return tallies[static_cast<std::size_t>(kind)][static_cast<std::size_t>(form)];
   }
 };
 
+/// Changes whenever a communicator is forgotten, since MPI may give its handle to another.
+extern std::atomic<std::uint64_t> generation;
+
+/// The communicator that the thread has used last.
+struct Last {
+  MPI_Comm handle{};
+  Communicator* found = nullptr;
+  std::uint64_t generation = 0;
+};
+extern constinit thread_local Last last __attribute__((tls_model("initial-exec")));
+
+/// communicator_of() for another than the last one.
+Communicator* look_up(MPI_Comm comm, std::uint64_t now);
+
 /// nullptr for MPI_COMM_NULL, and outside of MPI_Init and MPI_Finalize.
-Communicator* communicator_of(MPI_Comm comm);
+inline Communicator* communicator_of(MPI_Comm comm) {
+  const std::uint64_t now = generation.load(std::memory_order_acquire);
+  return last.generation == now && last.handle == comm ? last.found : look_up(comm, now);
+}
 
 /// Shares the ownership, so that its life can be watched.
 std::shared_ptr<Communicator> shared(const Communicator& on);

@@ -19,10 +19,7 @@ class Contest {
   /// summed up over the ranks, and judged.
   template <typename Serve, typename Now, typename BytesOf>
   int play(bool& ends_round, Serve serve, Now now, BytesOf bytes) {
-    if (trial_.rests()) {
-      if (trial_.choice() == Server::penstock && trial_.has_chosen()) ++served_since_;
-      return serve(trial_.choice(), false);
-    }
+    if (trial_.rests()) return serve(trial_.choice(), false);
     const std::uint64_t moved_bytes = trial_.knows_length() ? 0 : bytes();
     const std::uint64_t begin = now();
     const int result = serve(trial_.turn(), true);
@@ -32,17 +29,12 @@ class Contest {
   }
 
   Trial& trial() noexcept { return trial_; }
+  const Trial& trial() const noexcept { return trial_; }
   /// The trial's slot of SharedTimes, if it has one.
   std::optional<std::size_t> slot{};
 
-  /// How much longer MPI would have taken for the calls that Penstock served outside of rounds, in ticks of one rank.
-  double gain_ticks(int ranks) const noexcept {
-    return static_cast<double>(served_since_) * trial_.gain_per_call() / ranks;
-  }
-
  private:
   Trial trial_;
-  std::uint64_t served_since_ = 0;
 };
 
 }  // namespace penstock::preload

@@ -68,9 +68,9 @@ Contest* Contests::of(const Call& call, const Members& members) {
 
 double Contests::gain_ticks(CollectiveKind kind, int ranks) const noexcept {
   double sum = 0;
-  all_.for_each(kind, [&](const Contest& contest) { sum += contest.gain_ticks(ranks); });
-  if (const auto& contest = of_any_length_[static_cast<std::size_t>(kind)]) sum += contest->gain_ticks(ranks);
-  return sum;
+  all_.for_each(kind, [&](const Contest& contest) { sum += contest.trial().gain(); });
+  if (const auto& contest = of_any_length_[static_cast<std::size_t>(kind)]) sum += contest->trial().gain();
+  return sum / ranks;
 }
 
 }  // namespace penstock::preload

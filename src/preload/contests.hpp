@@ -27,6 +27,7 @@ class Contests {
  public:
   /// That of a blocking call; nullptr if Penstock serves it without one. Equal on all ranks for correct calls.
   Contest* of(const Call& call, const Members& members);
+  /// How much longer MPI would have taken for what Penstock has served by choice, in ticks of one rank.
   double gain_ticks(CollectiveKind kind, int ranks) const noexcept;
   /// Before other members are used: lets the ranks agree without a call that waits for all of them, if they can share
   /// memory. Collective over ranks of one node. Throws Penstock's Error.

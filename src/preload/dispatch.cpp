@@ -1,6 +1,7 @@
 #include "preload/dispatch.hpp"
 
 #include "preload/requests.hpp"
+#include "preload/settings.hpp"
 
 namespace penstock::preload {
 namespace {
@@ -28,7 +29,6 @@ const char* why_native(Communicator& on, const Call& call, Form form) {
     if (!has_progress_hook()) return "this MPI has no hook for progress";
   }
   if (on.penstock == nullptr) {
-    if (!settings().serves) return "a broken option";
     if (!on.why_native.empty()) return on.why_native.c_str();
     const bool is_due = may_prepare(call, form, on.weight);
     on.weight += weight_of(call, on.members());

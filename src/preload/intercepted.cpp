@@ -42,20 +42,20 @@ __attribute__((destructor)) void say_if_not_intercepted() {
 }
 
 template <typename Native>
-int blocking(const Call& call, Native native) {
+int blocking(const Call& call, const Native& native) {
   return dispatch(call, Form::blocking, native, [&](Communicator& on, const Translated& translated) -> int {
     const auto served = [&] {
       const OwnCall own;
       run(on, translated);
     };
-    if (settings().verifies) return verify(on, call, on.tally(call.kind, Form::blocking), native, served);
+    if (on.verifies) return verify(on, call, on.tally(call.kind, Form::blocking), native, served);
     served();
     return MPI_SUCCESS;
   });
 }
 
 template <typename Native>
-int nonblocking(const Call& call, MPI_Request* request, Native native) {
+int nonblocking(const Call& call, MPI_Request* request, const Native& native) {
   return dispatch(call, Form::nonblocking, native, [&](Communicator& on, const Translated& translated) {
     Request started;
     {

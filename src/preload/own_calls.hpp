@@ -8,7 +8,7 @@ namespace penstock::preload {
 
 /// How many of Penstock's calls the thread is inside. The progress hook does nothing there: the caller may hold locks
 /// that the hook would need.
-extern thread_local int own_depth __attribute__((tls_model("initial-exec")));
+extern constinit thread_local int own_depth __attribute__((tls_model("initial-exec")));
 
 class OwnCall {
  public:

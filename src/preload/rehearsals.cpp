@@ -174,15 +174,21 @@ std::uint64_t greatest(std::uint64_t number, Comm& penstock) {
 
 }  // namespace
 
-Trial* Rehearsals::of(const Call& call, const Members& members) {
+bool Rehearsals::Part::rests() noexcept {
+  if (!trial.has_chosen() || !trial.rests()) return false;
+  if (trial.choice() == Server::penstock) in_flight = std::max<std::uint64_t>(in_flight, preload::in_flight() + 1);
+  return true;
+}
+
+Rehearsals::Part* Rehearsals::of(const Call& call, const Members& members) {
   const std::optional<std::uint64_t> bytes = agreed_bytes(call, members);
   if (!bytes || *bytes > static_cast<std::uint64_t>(std::numeric_limits<int>::max()) || !is_exact(call, members.ranks))
     return nullptr;
   Part& part = parts_.of(call.kind, *bytes);
   if (!part.trial.has_chosen()) ++part.calls;
   if (part.trial.choice() == Server::penstock)
-    part.in_flight = std::max<std::uint64_t>(part.in_flight, in_flight() + 1);
-  if (part.trial.rests()) return &part.trial;
+    part.in_flight = std::max<std::uint64_t>(part.in_flight, preload::in_flight() + 1);
+  if (part.trial.rests()) return &part;
   const bool is_small =
       part.trial.has_chosen() ||
       (kBlocksOfARehearsal * (1 + uncounted_batches(*bytes)) * *bytes <= kMostAheadBytes + part.calls * *bytes &&
@@ -191,7 +197,7 @@ Trial* Rehearsals::of(const Call& call, const Members& members) {
     part.trial.hold();
     due_.push_back({&part, call, *bytes});
   }
-  return &part.trial;
+  return &part;
 }
 
 void Rehearsals::run(Comm& penstock, const Members& members) {

@@ -18,21 +18,26 @@ namespace penstock::preload {
 /// Those of one communicator, whose ranks all make the same calls, so their members do the same on all ranks.
 class Rehearsals {
  public:
-  /// That of a non-blocking call, which it counts: now and then the operation and length is rehearsed. nullptr if
-  /// Penstock serves it without.
-  Trial* of(const Call& call, const Members& members);
-  bool are_due() const noexcept { return !due_.empty(); }
-  /// Rehearses what is due. Collective. Throws Penstock's Error.
-  void run(Comm& penstock, const Members& members);
-
- private:
+  /// An operation and length.
   struct Part {
     explicit Part(std::uint64_t bytes) : trial(bytes, Trial::Cost::all_calls) {}
+    /// Counts a call after there is a choice. False, and it counts nothing, for others.
+    bool rests() noexcept;
+
     Trial trial;
     std::uint64_t calls = 0;  ///< before there is a choice; later ones are not counted on all ranks
     /// At once, at most, of this process with those of other operations, while Penstock serves them.
     std::uint64_t in_flight = 1;
   };
+
+  /// That of a non-blocking call, which it counts: now and then the operation and length is rehearsed. nullptr if
+  /// Penstock serves it without.
+  Part* of(const Call& call, const Members& members);
+  bool are_due() const noexcept { return !due_.empty(); }
+  /// Rehearses what is due. Collective. Throws Penstock's Error.
+  void run(Comm& penstock, const Members& members);
+
+ private:
   struct Due {
     Part* part;
     Call like;  ///< without its buffers

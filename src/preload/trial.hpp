@@ -63,10 +63,9 @@ class Trial {
   bool rests() noexcept {
     if (rest_calls_ == 0) return false;
     --rest_calls_;
+    if (has_chosen_ && choice_ == Server::penstock) ++gained_calls_;
     return true;
   }
-  /// The same for calls that MPI serves. False for others.
-  bool passes() noexcept { return choice_ == Server::mpi && rests(); }
 
   /// Who serves the next call of a round.
   Server turn() const noexcept;
@@ -109,6 +108,8 @@ class Trial {
 
   /// How much longer MPI takes for a call, in the unit of the judged times. 0 before there is a choice.
   double gain_per_call() const noexcept;
+  /// How much longer MPI would have taken for the calls that Penstock served by choice, outside of rounds.
+  double gain() const noexcept { return static_cast<double>(gained_calls_) * gain_per_call(); }
 
  private:
   static constexpr std::uint64_t kUntilJudged = std::numeric_limits<std::uint64_t>::max();
@@ -129,7 +130,8 @@ class Trial {
   Cost cost_;
   bool has_chosen_ = false;
   Server choice_ = Server::penstock;
-  std::uint64_t rest_calls_ = 0;   ///< before the next round
+  std::uint64_t rest_calls_ = 0;  ///< before the next round
+  std::uint64_t gained_calls_ = 0;
   std::uint64_t block_calls_ = 1;  ///< in this round
   std::uint64_t judged_block_calls_ = 1;
   std::uint64_t measured_calls_ = 1;

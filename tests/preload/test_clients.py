@@ -12,6 +12,7 @@ from preload.launch import ALL, ROOT
 os.environ.setdefault("PENSTOCK_ROOT", str(ROOT))
 sys.path.insert(0, str(ROOT / "scripts"))
 import mpi4py_comparison
+from captured import CommandError
 
 pytestmark = pytest.mark.skipif(not ALL, reason="with --all, which fetches mpi4py's tests")
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.skipif(not ALL, reason="with --all, which fetches mpi4p
 def suite() -> Path:
     try:
         return mpi4py_comparison.fetch(ROOT / "build/mpi4py-tests")
-    except mpi4py_comparison.NoSourceError as reason:
+    except CommandError as reason:
         pytest.skip(str(reason))
 
 

@@ -12,6 +12,7 @@ from preload.launch import ALL, ROOT, mpiexec, preloaded
 os.environ.setdefault("PENSTOCK_ROOT", str(ROOT))
 sys.path.insert(0, str(ROOT / "scripts"))
 import imb_comparison
+from captured import CommandError
 
 pytestmark = pytest.mark.skipif(not ALL, reason="with --all, which fetches the benchmarks")
 
@@ -30,7 +31,7 @@ def short(folder: Path) -> list[str]:
 def programs() -> dict[str, Path]:
     try:
         return imb_comparison.fetch(ROOT / "build/imb")
-    except imb_comparison.NoProgramsError as reason:
+    except CommandError as reason:
         pytest.skip(str(reason))
 
 

@@ -160,7 +160,8 @@ def test_sums_whose_bits_depend_on_their_order_are_not_measured(abi: str, tmp_pa
 
 @pytest.mark.parametrize("abi", MPIS)
 @pytest.mark.parametrize(
-    "name", ["collectives", "completions", "counts", "lives", "neighbors", "rehearsed", "rooted", "verified"]
+    "name",
+    ["collectives", "completions", "counts", "lives", "neighbors", "rehearsed", "repeated", "rooted", "verified"],
 )
 def test_programs_that_are_measured(abi: str, name: str, tmp_path: Path) -> None:
     arguments = ["20"] if name == "lives" else []

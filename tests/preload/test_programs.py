@@ -122,6 +122,20 @@ def test_natively(abi: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
+def test_repeated_calls_differ_in_one_argument(abi: str, ranks: int, tmp_path: Path) -> None:
+    done = preloaded(abi, ranks, tmp_path / "report.json", program(abi, "repeated"))
+    assert done.status == 0, done.err
+    (line,) = (line for line in done.out.splitlines() if line.startswith("repeated: ok "))
+    calls, moved_bytes, by_own_operation = (int(word) for word in line.split()[2:])
+    assert done.served("allreduce") == calls
+    assert done.native("allreduce") == {"an operation of the program": by_own_operation}
+    assert done.report is not None
+    (row,) = (row for row in done.report["operations"] if row["operation"] == "allreduce")
+    assert row["served_bytes"] == moved_bytes
+
+
+@pytest.mark.parametrize("abi", MPIS)
 def test_collectives_of_no_bytes_are_mpis(abi: str, tmp_path: Path) -> None:
     done = preloaded(abi, 3, tmp_path / "report.json", program(abi, "empty"))
     assert done.status == 0, done.err

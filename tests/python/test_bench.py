@@ -343,6 +343,7 @@ def test_wrong_arguments(capsys):
         said = refused(capsys, name, option, value, "--ranks", "1", "--mpi", mpi)
         assert f"'{value}' is not one of" in said.splitlines()[-1], said
         assert "repetition" not in said, "a job was started"
+    assert "expected native" in refused(capsys, "overlap", "--peers", "penstock", "--ranks", "2", "--mpi", mpi)
     for option, value in (
         ("--bytes", "2X"),
         ("--bytes", "-8"),

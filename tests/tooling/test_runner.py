@@ -18,12 +18,15 @@ _spec = importlib.util.spec_from_file_location("dev_test", ROOT / "scripts/comma
 dev_test = importlib.util.module_from_spec(_spec)
 sys.modules["dev_test"] = dev_test
 _spec.loader.exec_module(dev_test)
+import building  # noqa: E402
+import suites  # noqa: E402
 import testing  # noqa: E402
 
 
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(dev_test, "LOGS", tmp_path)
+    for module in (suites, testing):
+        monkeypatch.setattr(module, "LOGS", tmp_path)
     return tmp_path
 
 
@@ -87,7 +90,7 @@ def test_the_logs_of_a_failure_are_quoted(
         "nodes ended with status 1, see build/test-logs/nodes.log and build/test-logs/nodes.rank.*.log",
         "skipped: x",
     ]
-    suite = dev_test.Suite("nodes", "", lambda _: testing.Result(), True)
+    suite = suites.Suite("nodes", "", lambda _: testing.Result(), True)
     assert dev_test.report([(suite, testing.Result(failed=1, notes=notes))], 1.0) == 1
     said = capsys.readouterr().out
     assert "exit code 1" in said and "test_b" in said and "line 7, in test_b" in said and "E   assert 1 == 2" in said
@@ -157,7 +160,7 @@ def test_mpi_runs_are_counted_over_all_ranks(
     test.write_text(f"import os\nimport pytest\nfrom mpi4py import MPI\n\ndef test_case():\n    {body}\n")
     monkeypatch.setenv("PENSTOCK_MPI_PYTEST_GRACE_S", "2")
     launch = [ROOT / "dev", "exec", "mpiexec", "-n", "2"]
-    result = dev_test.mpi_tests("case", launch, [test], PENSTOCK_MPI=mpi, PENSTOCK_BUILD=str(ROOT / "build/release"))
+    result = suites.mpi_tests("case", launch, [test], PENSTOCK_MPI=mpi, PENSTOCK_BUILD=str(ROOT / "build/release"))
     assert counts(result) == expected, result.notes
 
 
@@ -185,8 +188,9 @@ def fake_dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
     dev = tmp_path / "dev"
     dev.write_text(f"#!/bin/sh\n{script}\n")
     dev.chmod(0o755)
-    monkeypatch.setattr(dev_test, "ROOT", tmp_path)
-    monkeypatch.setattr(dev_test, "LOGS", tmp_path)
+    monkeypatch.setattr(building, "ROOT", tmp_path)
+    for module in (building, testing):
+        monkeypatch.setattr(module, "LOGS", tmp_path)
 
 
 def await_file(file: Path) -> None:
@@ -196,14 +200,14 @@ def await_file(file: Path) -> None:
 
 def test_builds_ahead_are_made_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_dev(tmp_path, monkeypatch, f'echo "$@" >> {tmp_path}/built')
-    ahead = dev_test.Ahead([("asan",), ("tsan", "unit_engine", "unit_comm")])
+    ahead = building.Ahead([("asan",), ("tsan", "unit_engine", "unit_comm")])
     assert ahead.process.wait() == 0
     assert (tmp_path / "built").read_text().splitlines() == ["build asan", "build tsan unit_engine unit_comm"]
 
 
 def test_builds_ahead_end_with_the_runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_dev(tmp_path, monkeypatch, "exec sleep 1000")
-    ahead = dev_test.Ahead([("asan",)])
+    ahead = building.Ahead([("asan",)])
     ahead.end()
     assert ahead.process.returncode < 0
 
@@ -212,8 +216,8 @@ def test_builds_ahead_end_with_the_runner(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_builds_ahead_hurry_once_somebody_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     began, go = tmp_path / "began", tmp_path / "go"
     fake_dev(tmp_path, monkeypatch, f"touch {began}; while [ ! -e {go} ]; do sleep 0.01; done; nice > {tmp_path}/nice")
-    ahead = dev_test.Ahead([("asan",)])
-    monkeypatch.setattr(dev_test, "ahead", ahead)
+    ahead = building.Ahead([("asan",)])
+    monkeypatch.setattr(building, "ahead", ahead)
     try:
         await_file(began)
         ahead.hurry()
@@ -231,22 +235,22 @@ def test_two_builds_of_a_tree_are_made_one_after_the_other(monkeypatch: pytest.M
         monkeypatch,
         f"echo begins >> {began}; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo ends >> {began}",
     )
-    builds = [subprocess.Popen(dev_test.build_command("asan")) for _ in range(2)]
+    builds = [subprocess.Popen(building.build_command("asan")) for _ in range(2)]
     await_file(began)  # the other build waits, or has begun too
     (tmp_path / "go").touch()
     assert [build.wait() for build in builds] == [0, 0]
     assert began.read_text().split() == ["begins", "ends"] * 2
 
 
-def suites(*alone: bool) -> list[object]:
+def some_suites(*alone: bool) -> list[object]:
     return [
-        dev_test.Suite(f"suite{number}", "", lambda _: testing.Result(), True, (), is_alone)
+        suites.Suite(f"suite{number}", "", lambda _: testing.Result(), True, (), is_alone)
         for number, is_alone in enumerate(alone)
     ]
 
 
 def test_nothing_runs_beside_a_suite_that_is_alone() -> None:
-    first, second, third = suites(True, False, False)
+    first, second, third = some_suites(True, False, False)
     assert dev_test.next_of([first, second, third], []) is first
     assert dev_test.next_of([second, third], [first]) is None
     assert dev_test.next_of([first, third], [second]) is third
@@ -254,24 +258,24 @@ def test_nothing_runs_beside_a_suite_that_is_alone() -> None:
 
 
 def test_suites_wait_for_their_builds_only() -> None:
-    options = dev_test.Options(quick=False, all=False)
-    names = [known.name for known in dev_test.SUITES if known.builds == dev_test.EVERYTHING]
+    options = suites.Options(quick=False, all=False)
+    names = [known.name for known in suites.SUITES if known.builds == suites.EVERYTHING]
     assert "c++" in names and "python" not in names
-    assert dev_test.builds_of(dev_test.SUITES, options) == [dev_test.EVERYTHING]
+    assert dev_test.builds_of(suites.SUITES, options) == [suites.EVERYTHING]
     options.sanitize = True
-    assert [preset for preset, *_ in dev_test.builds_of(dev_test.SUITES, options)] == ["release", "asan", "tsan"]
+    assert [preset for preset, *_ in dev_test.builds_of(suites.SUITES, options)] == ["release", "asan", "tsan"]
 
 
 def test_every_suite_is_run_and_reported_in_its_order(
     monkeypatch: pytest.MonkeyPatch, logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del logs
-    known = suites(False, True, True, False, False)
+    known = some_suites(False, True, True, False, False)
     known[3].run = lambda _: testing.Result.failure("it fails")
     known[4].run = lambda _: 1 // 0
     known[2].run = lambda _: testing.Result(passed=7)
     monkeypatch.setattr(dev_test, "SUITES", known)
-    results = dev_test.run_suites(known, dev_test.Options(quick=False, all=False))
+    results = dev_test.run_suites(known, suites.Options(quick=False, all=False))
     assert [suite.name for suite, _ in results] == [f"suite{number}" for number in range(5)]
     assert [counts(result) for _, result in results] == [(0, 0, 0), (0, 0, 0), (7, 0, 0), (0, 1, 0), (0, 1, 0)]
     assert dev_test.report(results, 1.0) == 1

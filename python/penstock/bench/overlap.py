@@ -66,7 +66,10 @@ def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
     size = max(2, len(cores()))
     fastest: dict[str, float] = {}
     computations = []
-    for peer in [peer for peer, (_, program) in jobs.peers.items() if program.name == "native"]:
+    natives = [peer for peer, (_, program) in jobs.peers.items() if program.name == "native"]
+    if not natives:
+        raise Error("an MPI's own collectives determine the size of the computation; expected native among --peers")
+    for peer in natives:
         for setting, (seconds,) in jobs.measure(peer, parameters, size, ": blocking collectives on all cores"):
             if setting["measured"] == "computation":
                 computations.append(seconds)

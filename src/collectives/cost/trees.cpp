@@ -15,11 +15,11 @@
 namespace penstock::collectives::cost {
 namespace {
 
-constexpr double kInTheWay = 0.4;       // messages of later rounds, on the same links; fitted as well
+constexpr double kInTheWay = 0.4;  // messages of later rounds, on the same links; fitted as well
 // Leaders that exchange parts: so few have no rounds that get in each other's way, and of so many parts come in time.
 constexpr std::uint64_t kFewNodes = 3;
 constexpr std::uint64_t kSomeNodes = 8;
-constexpr double kBurst = 0.775;        // fitted to simulations
+constexpr double kBurst = 0.775;  // fitted to simulations
 
 /// The subtrees of a tree that is no chain, by their numbers of nodes. A time of one follows from those of its top's
 /// children, in the order in which they are sent to.

@@ -26,6 +26,7 @@ class Epochs {
 
   /// Whether messages of the operation may be posted between this rank and the peer.
   bool may_post(int peer, std::uint64_t sequence) const {
+    if (peer == recent_peer_) return sequence < recent_->may_post_before;
     const auto found = pairs_.find(peer);
     return sequence < (found == pairs_.end() ? first_of(MessageCounts::kAhead) : found->second.may_post_before);
   }
@@ -75,9 +76,12 @@ class Epochs {
   };
 
   Pair& pair(int peer) {
+    if (peer == recent_peer_) return *recent_;
     const auto [found, is_new] = pairs_.try_emplace(peer);
     if (is_new) set_limit(found->second);
-    return found->second;
+    recent_peer_ = peer;
+    recent_ = &found->second;
+    return *recent_;
   }
   void set_limit(Pair& of) const { of.may_post_before = first_of(of.counts.may_post_before()); }
   std::uint64_t first_of(std::uint64_t epoch) const { return epoch * plans_.tags.operations_per_epoch(); }
@@ -89,7 +93,9 @@ class Epochs {
   Packets& packets_;
   InFlight& in_flight_;
   std::unordered_map<int, Pair> pairs_;  ///< by rank: of those with which there were messages
-  std::uint64_t closed_ = 0;             ///< all operations of these epochs are over here
+  int recent_peer_ = -1;                 ///< the last one of pair()
+  Pair* recent_ = nullptr;
+  std::uint64_t closed_ = 0;  ///< all operations of these epochs are over here
   bool has_news_ = false;
   std::vector<int> hearing_;                              ///< peers that have told counts which are not cleared
   std::map<std::uint64_t, Settlement::Received> excess_;  ///< by operation

@@ -8,7 +8,7 @@ namespace penstock::engine {
 namespace {
 
 constexpr std::chrono::microseconds kUnasked{500};  // between polls while no message is expected
-constexpr std::uint32_t kLook = 16;                 // polls between looks for packets while messages are expected
+constexpr std::uint32_t kLook = 64;                 // polls between looks for packets while messages are expected
 constexpr std::chrono::milliseconds kAskAgain{500};
 
 }  // namespace

@@ -9,9 +9,8 @@ void StepMessages::begin(Operation& operation) {
   state.leaves_node = operation.call.compiled->leaves_node();
   state.is_withdrawn = false;
   state.receives_posted = 0;
-  state.status.clear();
+  state.status.assign(state.leaves_node ? operation.plan().steps.size() : 0, Status::none);
   if (!state.leaves_node) return;
-  state.status.resize(operation.plan().steps.size(), Status::none);
   ++running_;
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <latch>
 #include <optional>
 #include <random>
@@ -12,6 +13,7 @@
 #include "engine/remote/message_counts.hpp"
 #include "engine/remote/settlement.hpp"
 #include "engine/remote/tag_split.hpp"
+#include "eventually.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 
@@ -202,6 +204,66 @@ TEST_P(Remote, MoreMessagesThanTagsAndMoreOperationsThanSlots) {
     const auto left = static_cast<std::uint32_t>((rank + 2) % 3);
     for (std::uint32_t i = 0; i < out.size(); ++i)
       for (std::uint32_t k = 0; k < kMessages; ++k) ASSERT_EQ(out[i][k], left << 24 | i << 16 | k);
+  });
+}
+
+std::optional<Error> failure_of_run(Engine& engine, const std::shared_ptr<const Plan>& plan, const Bindings& bindings) {
+  try {
+    engine.run(plan, bindings, {}, 7);
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+// Blocking calls poll for messages before they wait. Ranks come late, and some fail.
+TEST_P(Remote, BlockingCallsAndFailuresBetweenThem) {
+  constexpr int kSize = 3;
+  constexpr std::uint32_t kOperations = 300;
+  run_ranks(ranks({0, 0, 1}), [&](Engine& engine, int rank) {
+    std::mt19937 random(static_cast<std::mt19937::result_type>(rank));
+    const auto plan = alltoall_plan(rank, kSize, 8);
+    for (std::uint32_t i = 0; i < kOperations; ++i) {
+      if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+      const bool some_fails = i % 11 == 10;
+      const int failing = some_fails ? static_cast<int>(i / 11 % kSize) : -1;
+      if (rank == failing) {
+        engine.fail_next("late");
+        continue;
+      }
+      const std::vector<std::uint64_t> in(kSize, std::uint64_t{i} << 8 | static_cast<std::uint64_t>(rank));
+      std::vector<std::uint64_t> out(kSize);
+      const auto error = failure_of_run(engine, plan, {bytes_of(in), bytes_of(out)});
+      if (some_fails) {
+        ASSERT_TRUE(error) << i;
+        ASSERT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+        ASSERT_EQ(error->rank(), failing) << error->what();
+        continue;
+      }
+      ASSERT_FALSE(error) << error->what();
+      for (std::uint64_t peer = 0; peer < kSize; ++peer) ASSERT_EQ(out[peer], std::uint64_t{i} << 8 | peer);
+    }
+    reuse_all_slots(engine, rank);
+  });
+}
+
+// Rank 0 has blocking calls alone, each of which is complete at once. Rank 1 of its node has gone.
+TEST(BlockingCalls, NoticeARankThatHasGone) {
+  run_ranks(ranks_of({0, 0, 1}), [](Engine& engine, int rank) {
+    if (rank == 1) return;
+    PlanBuilder builder("test/one_way", rank, 3);
+    const Region region{0, 8, rank == 0 ? Buffer::input : Buffer::output};
+    rank == 0 ? builder.send(region, 2, 0) : builder.recv(region, 0, 0);
+    const auto plan = std::make_shared<const Plan>(std::move(builder).finish(rank == 0 ? 8 : 0, rank == 0 ? 0 : 8));
+    std::vector<std::uint64_t> memory(1);
+    const Bindings bindings =
+        rank == 0 ? Bindings{bytes_of(std::as_const(memory)), {}} : Bindings{{}, bytes_of(memory)};
+    std::optional<Error> error;
+    const auto end = std::chrono::steady_clock::now() + test::kHung;
+    while (!error && std::chrono::steady_clock::now() < end) error = failure_of_run(engine, plan, bindings);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+    EXPECT_EQ(error->rank(), 1);
   });
 }
 

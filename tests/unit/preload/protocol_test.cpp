@@ -39,7 +39,7 @@ struct Known {
   std::vector<Trial*> rehearsals_due{};
   std::optional<SharedTimes> shared{};
   std::size_t slots = 0;
-  std::set<int> kept{};  ///< calls that may be passed: differs between ranks
+  std::set<int> kept{};  ///< calls that may take the short way: differs between ranks
   bool is_due() const { return !due.empty() || !rehearsals_due.empty(); }
 };
 
@@ -203,8 +203,8 @@ class Job {
     const std::optional<std::uint64_t> length = has_lists ? std::nullopt : std::optional<std::uint64_t>(8);
     Contest& contest = known.blocking.try_emplace(key, length).first->second;
     const bool waits_for_all = step.kind == Step::Kind::waiting;
-    if (known.kept.contains(key) && !(waits_for_all && known.is_due()) && below(3) > 0 && contest.trial().passes())
-      return note(rank, step.comm, Server::mpi);
+    if (known.kept.contains(key) && !(waits_for_all && known.is_due()) && below(3) > 0 && contest.trial().rests())
+      return note(rank, step.comm, contest.trial().choice());
     if (contest.trial().asks() && known.shared->ask(*contest.slot, contest.trial())) std::erase(known.due, &contest);
     bool ends_round = false;
     std::uint64_t& clock = processes_[rank].clock;
@@ -212,7 +212,7 @@ class Job {
         ends_round,
         [&](Server server, bool is_measured) {
           note(rank, step.comm, server);
-          if (server == Server::mpi && !is_measured && below(2) == 0) known.kept.insert(key);
+          if (!is_measured && below(2) == 0) known.kept.insert(key);
           clock += time_of(server, step.length);
           return 0;
         },

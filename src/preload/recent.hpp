@@ -1,0 +1,154 @@
+// A short way for calls that are repeated. Calls may take less than half a microsecond, so each nanosecond before
+// Penstock or MPI begins matters.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "preload/call.hpp"
+#include "preload/rehearsals.hpp"
+#include "preload/trial.hpp"
+#include "preload/types.hpp"
+
+namespace penstock::preload {
+
+/// What counts the calls of a rest: of a blocking call its trial, of a non-blocking one its part of the rehearsals,
+/// too.
+struct Counter {
+  Trial* trial = nullptr;
+  Rehearsals::Part* part = nullptr;
+
+  /// Counts a call that is not measured. False, and it counts nothing, for others.
+  bool rests() const noexcept { return part != nullptr ? part->rests() : trial->rests(); }
+};
+
+/// Calls of one communicator in one form, and what is known of each: whatever follows from arguments that are equal.
+class Recent {
+ public:
+  /// The arguments of a call apart from its communicator and buffers. Two calls with equal keys are the same for
+  /// Penstock, unless they have lists: those may change without a change of their address.
+  struct Key {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    MPI_Datatype sent_type{};
+    MPI_Datatype received_type{};
+    MPI_Op op{};
+    int root = 0;
+    std::uint32_t sorts = 0;  ///< of the operation and of both sides
+
+    Key() = default;
+    explicit Key(const Call& call) noexcept
+        : sent(static_cast<std::uint64_t>(call.send.count)),
+          received(static_cast<std::uint64_t>(call.receive.count)),
+          sent_type(call.send.type),
+          received_type(call.receive.type),
+          op(call.op),
+          root(call.root),
+          sorts(static_cast<std::uint32_t>(call.kind) << 8U | sort(call.send) << 4U | sort(call.receive)) {}
+    CollectiveKind kind() const noexcept { return static_cast<CollectiveKind>(sorts >> 8U); }
+    friend bool operator==(const Key&, const Key&) = default;
+
+   private:
+    /// Calls with lists differ from all that are kept.
+    static std::uint32_t sort(const Side& side) noexcept {
+      return (side.buffer == nullptr ? 1U : 0U) | (side.buffer == MPI_IN_PLACE ? 2U : 0U) | (has_lists(side) ? 4U : 0U);
+    }
+  };
+
+  struct Entry {
+    Key key{};
+    bool is_set = false;
+    bool has_any_arguments = false;  ///< one trial has all calls of an operation whose lengths are not known
+    bool synchronises = false;
+    const char* reason = nullptr;  ///< why MPI always serves it
+    Counter counter{};             ///< without a trial: it is not measured
+    bool is_translated = false;
+    Translated translated{};
+    bool has_payload = false;
+    std::uint64_t payload_bytes = 0;
+
+    /// The translation, for the buffers of this call.
+    const Translated& of(const Call& now) noexcept {
+      if (translated.input.data() != nullptr)
+        translated.input = {static_cast<const std::byte*>(now.send.buffer), translated.input.size()};
+      if (translated.output.data() != nullptr)
+        translated.output = {static_cast<std::byte*>(const_cast<void*>(now.receive.buffer)), translated.output.size()};
+      return translated;
+    }
+  };
+
+  /// nullptr if it is not one of the calls that are kept. Inline, so that arguments are compared in registers: what has
+  /// just been written to memory in pieces is slow to read as a whole.
+  [[gnu::always_inline]] Entry* find(const Call& call) const noexcept {
+    if (entries_ == nullptr) return nullptr;
+    const Key key(call);
+    Entry& found = (*entries_)[place(call)];
+    if (found.key == key) return found.is_set ? &found : nullptr;
+    return found.has_any_arguments && found.key.kind() == call.kind ? &found : nullptr;
+  }
+
+  /// A call that MPI always serves.
+  void keep_native(const Call& call, const Members& members, bool reports, const char* reason) noexcept {
+    // That a reduction is none of Penstock's follows from its operation, and from any derived type.
+    if (has_lists(call) || (!computes(call.kind) && !is_lasting(call))) return;
+    if (Entry* const made = make(call, members, reports)) made->reason = reason;
+  }
+  /// A call that is counted, whoever serves it.
+  void keep(const Call& call, const Members& members, bool reports, Counter counter) noexcept {
+    if (find(call) != nullptr || (counter.trial->knows_length() && (has_lists(call) || !is_lasting(call)))) return;
+    Entry* const made = make(call, members, reports);
+    if (made == nullptr) return;
+    made->counter = counter;
+    made->has_any_arguments = !counter.trial->knows_length();
+  }
+  /// A call that Penstock serves. Takes the translation, or returns nullptr if it is not kept.
+  Entry* keep(const Call& call, const Members& members, bool reports, Counter counter,
+              Translated& translated) noexcept {
+    const bool knows_length = counter.trial == nullptr || counter.trial->knows_length();
+    if (!knows_length || has_lists(call) || !is_lasting(call) || translated.items != nullptr) return nullptr;
+    Entry* const made = make(call, members, reports);
+    if (made == nullptr) return nullptr;
+    made->counter = counter;
+    made->translated = std::move(translated);
+    made->is_translated = true;
+    return made;
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = 16;
+
+  static std::size_t place(const Call& call) noexcept {
+    const auto kind = static_cast<std::size_t>(call.kind);
+    if (!knows_lengths(call.kind)) return kind % kPlaces;
+    const std::uint64_t mixed = static_cast<std::uint64_t>(call.receive.count) * 0x9E3779B97F4A7C15U;
+    return (kind + static_cast<std::size_t>(call.root) + static_cast<std::size_t>(mixed >> 60U)) % kPlaces;
+  }
+  static bool has_lists(const Side& side) noexcept { return side.counts != nullptr || side.types != nullptr; }
+  static bool has_lists(const Call& call) noexcept { return has_lists(call.send) || has_lists(call.receive); }
+  /// A derived type may be freed, and its handle become that of a type of another length.
+  static bool is_lasting(MPI_Datatype type) noexcept {
+    return type == MPI_DATATYPE_NULL || named_type(type) != nullptr;
+  }
+  static bool is_lasting(const Call& call) noexcept {
+    return is_lasting(call.send.type) && is_lasting(call.receive.type);
+  }
+
+  /// In place of the call that was there. nullptr without memory.
+  Entry* make(const Call& call, const Members& members, bool reports) noexcept {
+    if (entries_ == nullptr) entries_.reset(new (std::nothrow) std::array<Entry, kPlaces>);
+    if (entries_ == nullptr) return nullptr;
+    Entry& made = (*entries_)[place(call)];
+    made = {.key = Key(call), .is_set = true, .synchronises = preload::synchronises(call)};
+    made.has_payload = reports && !has_lists(call) && is_lasting(call);
+    if (made.has_payload) made.payload_bytes = payload_bytes(call, members);
+    return &made;
+  }
+
+  std::unique_ptr<std::array<Entry, kPlaces>> entries_{};
+};
+
+}  // namespace penstock::preload

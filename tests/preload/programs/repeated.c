@@ -1,0 +1,141 @@
+/* Repeats calls, each of which differs from another one in a single argument, and checks all results. Prints the calls
+ * and bytes of its allreduces, and how many are by an operation of the program. */
+#include "check.h"
+
+enum { TURNS = 60, MOST = 64 };
+
+static int from[MOST], to[MOST];
+static long allreduces, allreduced_bytes, own_allreduces;
+
+static void least(void* in, void* inout, int* count, MPI_Datatype* type) {
+  (void)type;
+  for (int i = 0; i < *count; ++i)
+    if (((int*)in)[i] < ((int*)inout)[i]) ((int*)inout)[i] = ((int*)in)[i];
+}
+
+static void fill(int turn) {
+  for (int i = 0; i < MOST; ++i) {
+    from[i] = 1000 * turn + 10 * rank + i;
+    to[i] = -1;
+  }
+}
+
+/* The sum over the ranks of element i. */
+static int sum_of(int turn, int i) { return ranks * (1000 * turn + i) + 10 * (ranks * (ranks - 1) / 2); }
+
+static void allreduce(int turn, int count, MPI_Op op, int in_place, int expected_first) {
+  fill(turn);
+  if (in_place) {
+    memcpy(to, from, sizeof from);
+    MPI_Allreduce(MPI_IN_PLACE, to, count, MPI_INT, op, MPI_COMM_WORLD);
+  } else {
+    MPI_Allreduce(from, to, count, MPI_INT, op, MPI_COMM_WORLD);
+  }
+  CHECK(to[0] == expected_first);
+  CHECK(to[count] == (in_place ? from[count] : -1));
+}
+
+static void reductions(int turn, MPI_Op own) {
+  const int lowest = 1000 * turn, highest = 1000 * turn + 10 * (ranks - 1);
+  allreduce(turn, 1, MPI_SUM, 0, sum_of(turn, 0));
+  allreduce(turn, 17, MPI_SUM, 0, sum_of(turn, 0)); /* perhaps in the place of the first one */
+  allreduce(turn, 1, MPI_MAX, 0, highest);
+  allreduce(turn, 1, MPI_SUM, 1, sum_of(turn, 0));
+  allreduce(turn, 1, MPI_MIN, 0, lowest);
+  allreduce(turn, 33, MPI_SUM, 0, sum_of(turn, 0));
+  allreduces += 6;
+  allreduced_bytes += (long)sizeof(int) * (1 + 17 + 1 + 1 + 1 + 33);
+  allreduce(turn, 1, own, 0, lowest);
+  ++own_allreduces;
+  /* Other arguments than those of a call whose bytes are the same. */
+  float halves = 0.5F, whole = 0;
+  MPI_Allreduce(&halves, &whole, 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  CHECK(whole == 0.5F * (float)ranks);
+  ++allreduces;
+  allreduced_bytes += (long)sizeof(float);
+}
+
+static void from_roots(int turn) {
+  for (int root = 0; root < ranks; ++root) {
+    fill(turn);
+    MPI_Bcast(from, 3, MPI_INT, root, MPI_COMM_WORLD);
+    CHECK(from[2] == 1000 * turn + 10 * root + 2);
+    CHECK(from[3] == 1000 * turn + 10 * rank + 3);
+    fill(turn);
+    MPI_Gather(from, 2, MPI_INT, to, 2, MPI_INT, root, MPI_COMM_WORLD);
+    for (int i = 0; i < ranks; ++i) CHECK(rank != root || to[2 * i + 1] == 1000 * turn + 10 * i + 1);
+    fill(turn);
+    if (rank == root) {
+      memcpy(to + 2 * root, from, 2 * sizeof(int));
+      MPI_Gather(MPI_IN_PLACE, 2, MPI_INT, to, 2, MPI_INT, root, MPI_COMM_WORLD);
+      for (int i = 0; i < ranks; ++i) CHECK(to[2 * i] == 1000 * turn + 10 * i);
+    } else {
+      MPI_Gather(from, 2, MPI_INT, NULL, 0, MPI_DATATYPE_NULL, root, MPI_COMM_WORLD);
+    }
+  }
+}
+
+/* The addresses of lists stay, what they hold does not. */
+static void lists(int turn) {
+  static int counts[MOST], displacements[MOST];
+  int all = 0;
+  for (int i = 0; i < ranks; ++i) {
+    counts[i] = 1 + (turn + i) % 3;
+    displacements[i] = all;
+    all += counts[i];
+  }
+  fill(turn);
+  MPI_Allgatherv(from, counts[rank], MPI_INT, to, counts, displacements, MPI_INT, MPI_COMM_WORLD);
+  for (int i = 0; i < ranks; ++i)
+    for (int j = 0; j < counts[i]; ++j) CHECK(to[displacements[i] + j] == 1000 * turn + 10 * i + j);
+  CHECK(to[all] == -1);
+}
+
+/* A freed handle may come back for a type of another length. */
+static void types(int turn) {
+  const int length = 2 + turn % 2;
+  MPI_Datatype many;
+  MPI_Type_contiguous(length, MPI_INT, &many);
+  MPI_Type_commit(&many);
+  fill(turn);
+  MPI_Bcast(from, 1, many, 0, MPI_COMM_WORLD);
+  CHECK(from[length - 1] == 1000 * turn + length - 1);
+  CHECK(from[length] == 1000 * turn + 10 * rank + length);
+  MPI_Type_free(&many);
+}
+
+/* A freed handle may come back for a communicator in which this rank is another one. */
+static void communicators(int turn) {
+  MPI_Comm turned;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, (rank + turn) % ranks, &turned);
+  int first = -1;
+  for (int i = 0; i < 3; ++i) {
+    int number = rank;
+    MPI_Barrier(turned);
+    MPI_Bcast(&number, 1, MPI_INT, 0, turned);
+    CHECK(first < 0 || first == number);
+    first = number;
+  }
+  CHECK((first + turn) % ranks == 0);
+  MPI_Comm_free(&turned);
+}
+
+int main(int argc, char** argv) {
+  begin(&argc, &argv);
+  MPI_Op own;
+  MPI_Op_create(least, 1, &own);
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int turn = 1; turn <= TURNS; ++turn) {
+    reductions(turn, own);
+    reductions(turn, own);
+    from_roots(turn);
+    lists(turn);
+    types(turn);
+    communicators(turn);
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  MPI_Op_free(&own);
+  if (rank == 0) printf("repeated: ok %ld %ld %ld\n", allreduces, allreduced_bytes, own_allreduces);
+  MPI_Finalize();
+  return 0;
+}
