@@ -47,24 +47,22 @@ struct Lanes {
   }
 };
 
-/// Transposes a square of one register's lanes; strides in bytes.
+/// Transposes a square of one register's lanes. row(i) is where row i begins; stride in bytes.
 template <class T, bool kStreams = false>
-inline void transpose_registers(const std::byte* from, std::ptrdiff_t from_stride, std::byte* to,
-                                std::ptrdiff_t to_stride) {
-  const auto store = [](std::byte* at, const void* row) {
+inline void transpose_registers(const auto& row, std::byte* to, std::ptrdiff_t to_stride) {
+  const auto store = [](std::byte* at, const void* values) {
     if constexpr (kStreams)
-      stream_16(at, static_cast<const std::byte*>(row));
+      stream_16(at, static_cast<const std::byte*>(values));
     else
-      std::memcpy(at, row, 16);
+      std::memcpy(at, values, 16);
   };
   if constexpr (sizeof(T) == 16) {
-    store(to, from);
+    store(to, row(0));
   } else {
     using L = Lanes<T>;
     constexpr std::size_t kLanes = L::kCount;
     typename L::Vector rows[kLanes], next[kLanes];
-    for (std::size_t i = 0; i < kLanes; ++i)
-      std::memcpy(&rows[i], from + static_cast<std::ptrdiff_t>(i) * from_stride, 16);
+    for (std::size_t i = 0; i < kLanes; ++i) std::memcpy(&rows[i], row(i), 16);
     // Interleaving row i with row i + kLanes/2 rotates the bits of the index (row, lane) by one. log2(kLanes) such
     // rounds swap row and lane.
     for (std::size_t stage = 1; stage < kLanes; stage *= 2) {
@@ -76,6 +74,15 @@ inline void transpose_registers(const std::byte* from, std::ptrdiff_t from_strid
     }
     for (std::size_t i = 0; i < kLanes; ++i) store(to + static_cast<std::ptrdiff_t>(i) * to_stride, &rows[i]);
   }
+}
+
+/// For a few elements, of which memcpy() would be most of the time.
+template <class T>
+inline void copy_elements(std::byte* to, const std::byte* from, std::size_t count) {
+  constexpr std::size_t kLanes = std::max<std::size_t>(16 / sizeof(T), 1);
+  for (; count >= kLanes; count -= kLanes, to += kLanes * sizeof(T), from += kLanes * sizeof(T))
+    std::memcpy(to, from, kLanes * sizeof(T));
+  for (; count > 0; --count, to += sizeof(T), from += sizeof(T)) std::memcpy(to, from, sizeof(T));
 }
 
 /// A kernel of this processor, and the part of the block that it can do.
@@ -102,26 +109,33 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
         from + static_cast<std::ptrdiff_t>(inner) * shape.from_inner_bytes + static_cast<std::ptrdiff_t>(outer) * kSize;
     std::byte* target =
         to + static_cast<std::ptrdiff_t>(outer) * shape.to_outer_bytes + static_cast<std::ptrdiff_t>(inner) * kSize;
-    const bool is_whole = outer_count == kSquare && inner_count == kSquare;
-    if (kIsMove && is_whole) {
+    // Rows of the source that a square lacks repeat its last one.
+    const auto row = [&](std::size_t j) {
+      return source + static_cast<std::ptrdiff_t>(std::min(j, inner_count - 1)) * shape.from_inner_bytes;
+    };
+    const bool is_whole = inner_count == kSquare;
+    if (kIsMove && is_whole && outer_count == kSquare) {
       for (std::size_t i = 0; i < kSquare; i += kLanes)
         for (std::size_t j = 0; j < kSquare; j += kLanes)
           transpose_registers<T, kStreams>(
-              source + static_cast<std::ptrdiff_t>(j) * shape.from_inner_bytes + static_cast<std::ptrdiff_t>(i) * kSize,
-              shape.from_inner_bytes,
+              [&](std::size_t k) { return row(j + k) + i * sizeof(T); },
               target + static_cast<std::ptrdiff_t>(i) * shape.to_outer_bytes + static_cast<std::ptrdiff_t>(j) * kSize,
               shape.to_outer_bytes);
       return;
     }
     alignas(64) std::byte tile[kSquare][kSquare * sizeof(T)];
-    if (is_whole) {
+    if (outer_count == kSquare) {
       for (std::size_t i = 0; i < kSquare; i += kLanes)
-        for (std::size_t j = 0; j < kSquare; j += kLanes)
-          transpose_registers<T>(
-              source + static_cast<std::ptrdiff_t>(j) * shape.from_inner_bytes + static_cast<std::ptrdiff_t>(i) * kSize,
-              shape.from_inner_bytes, &tile[i][j * sizeof(T)], static_cast<std::ptrdiff_t>(sizeof tile[0]));
-      for (std::size_t i = 0; i < kSquare; ++i)
-        update_row(tile[i], target + static_cast<std::ptrdiff_t>(i) * shape.to_outer_bytes, kSquare);
+        for (std::size_t j = 0; j < inner_count; j += kLanes)
+          transpose_registers<T>([&](std::size_t k) { return row(j + k) + i * sizeof(T); }, &tile[i][j * sizeof(T)],
+                                 static_cast<std::ptrdiff_t>(sizeof tile[0]));
+      for (std::size_t i = 0; i < kSquare; ++i) {
+        std::byte* const line = target + static_cast<std::ptrdiff_t>(i) * shape.to_outer_bytes;
+        if constexpr (kIsMove)
+          copy_elements<T>(line, tile[i], inner_count);
+        else
+          update_row(tile[i], line, inner_count);
+      }
       return;
     }
     for (std::size_t j = 0; j < inner_count; ++j, source += shape.from_inner_bytes)
