@@ -144,8 +144,11 @@ class Rounds {
   }
 
  private:
-  /// Whether each core sends and receives as many messages over this distance in the trees of all slots.
-  bool are_alike(int distance) const { return slots_ % (2 * distance) == 0 && ranks_ % (2 * distance) == 0; }
+  /// Whether each core sends and receives as many messages over this distance in the trees of all slots. Exact costs
+  /// follow them one by one.
+  bool are_alike(int distance) const {
+    return slots_ % (2 * distance) == 0 && ranks_ % (2 * distance) == 0 && !is_exact();
+  }
   /// Then all cores have work of this length for each batch.
   void work_alike(int distance, const Time& each) {
     const Time work = static_cast<double>(slots_ / (2 * distance)) * each;
