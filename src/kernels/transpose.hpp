@@ -159,12 +159,18 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
     if (lines.kernel.run == nullptr) return squares(outer, inner, outer + outers, inner + inners);
     const std::size_t whole_outers = outers - outers % lines.kernel.outer;
     const std::size_t whole_inners = inners - inners % lines.kernel.inner;
-    const auto i = static_cast<std::ptrdiff_t>(inner);
-    const auto o = static_cast<std::ptrdiff_t>(outer);
-    if (whole_outers > 0 && whole_inners > 0)
-      lines.kernel.run(from + i * shape.from_inner_bytes + o * kSize, to + o * shape.to_outer_bytes + i * kSize,
-                       {whole_outers, whole_inners, shape.from_inner_bytes, shape.to_outer_bytes}, lines.factors);
-    squares(outer, inner + whole_inners, outer + whole_outers, inner + inners);
+    const auto run = [&](TransposeKernel::Run kernel, std::size_t first, std::size_t count) {
+      const auto i = static_cast<std::ptrdiff_t>(first);
+      const auto o = static_cast<std::ptrdiff_t>(outer);
+      if (whole_outers > 0 && count > 0)
+        kernel(from + i * shape.from_inner_bytes + o * kSize, to + o * shape.to_outer_bytes + i * kSize,
+               {whole_outers, count, shape.from_inner_bytes, shape.to_outer_bytes}, lines.factors);
+    };
+    run(lines.kernel.run, inner, whole_inners);
+    if (lines.kernel.incomplete != nullptr)
+      run(lines.kernel.incomplete, inner + whole_inners, inners - whole_inners);
+    else
+      squares(outer, inner + whole_inners, outer + whole_outers, inner + inners);
     squares(outer + whole_outers, inner, outer + outers, inner + inners);
   };
   over(0, shape.outer, kPage, [&](std::size_t page_outer, std::size_t page_outers) {

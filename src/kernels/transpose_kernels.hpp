@@ -47,6 +47,7 @@ struct TransposeKernel {
   using Run = void (*)(const std::byte* from, std::byte* to, const TransposeShape& shape, const Factors& factors);
   Run run = nullptr;  ///< nullptr if there is none for these vectors
   std::size_t outer = 1, inner = 1;
+  Run incomplete = nullptr;  ///< for less than one square along `inner`; nullptr if there is none. Any alignment
 };
 
 enum class Vectors : std::uint8_t;  // vectors.hpp

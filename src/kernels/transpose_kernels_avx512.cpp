@@ -26,21 +26,23 @@ __m512i high_4(__m512i a, __m512i b) {
 __m512i low_8(__m512i a, __m512i b) { return __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14); }
 __m512i high_8(__m512i a, __m512i b) { return __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15); }
 
+enum class Store : unsigned char { plain, streamed, masked };
+
 template <std::size_t kBytes>
 struct Square {
   static constexpr std::size_t kSide = kLine / kBytes;
   static constexpr std::size_t kInLane = kLane / kBytes;
 
-  template <bool kStreams>
-  static void run(const std::byte* from, std::ptrdiff_t row, std::byte* to, std::ptrdiff_t line) {
-    for (std::size_t quarter = 0; quarter < 4; ++quarter, from += kLane) {
+  /// Stores the elements of `stored`, a bit for four bytes.
+  template <Store kStore>
+  static void run(const std::byte* const (&rows)[kSide], std::byte* to, std::ptrdiff_t line, __mmask16 stored = 0) {
+    for (std::size_t quarter = 0; quarter < 4; ++quarter) {
       // Lane k of vector i is of row i + k * kInLane, so that after a transposition within the lanes all are in order.
       // Lanes that come from memory leave the unit that shuffles free.
       __m512i lanes[kInLane];
       for (std::size_t i = 0; i < kInLane; ++i) {
         const auto lane = [&](std::size_t k) {
-          return _mm_loadu_si128(
-              reinterpret_cast<const __m128i*>(from + static_cast<std::ptrdiff_t>(i + k * kInLane) * row));
+          return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i + k * kInLane] + quarter * kLane));
         };
         lanes[i] = _mm512_castsi128_si512(lane(0));
         lanes[i] = _mm512_inserti64x2(lanes[i], lane(1), 1);
@@ -49,8 +51,10 @@ struct Square {
       }
       within_lanes(lanes);
       for (std::size_t i = 0; i < kInLane; ++i, to += line) {
-        if constexpr (kStreams)
+        if constexpr (kStore == Store::streamed)
           _mm512_stream_si512(reinterpret_cast<__m512i*>(to), lanes[i]);
+        else if constexpr (kStore == Store::masked)
+          _mm512_mask_storeu_epi32(to, stored, lanes[i]);
         else
           _mm512_storeu_si512(to, lanes[i]);
       }
@@ -73,30 +77,45 @@ struct Square {
   }
 };
 
-template <std::size_t kBytes, bool kStreams>
+template <std::size_t kBytes, Store kStore>
 void run(const std::byte* from, std::byte* to, const TransposeShape& shape, const Factors& /*factors*/) {
-  constexpr auto kSide = static_cast<std::ptrdiff_t>(Square<kBytes>::kSide);
+  constexpr std::size_t kSide = Square<kBytes>::kSide;
+  const std::byte* rows[kSide];
   for (std::size_t outer = 0; outer < shape.outer; outer += kSide) {
     const std::byte* source = from + outer * kBytes;
     std::byte* target = to + static_cast<std::ptrdiff_t>(outer) * shape.to_outer_bytes;
     for (std::size_t inner = 0; inner < shape.inner; inner += kSide) {
-      Square<kBytes>::template run<kStreams>(source, shape.from_inner_bytes, target, shape.to_outer_bytes);
-      source += kSide * shape.from_inner_bytes;
+      for (std::size_t i = 0; i < kSide; ++i, source += shape.from_inner_bytes) rows[i] = source;
+      Square<kBytes>::template run<kStore>(rows, target, shape.to_outer_bytes);
       target += kLine;
     }
   }
 }
 
-template <std::size_t kBytes, bool kStreams>
+template <std::size_t kBytes>
+void run_incomplete(const std::byte* from, std::byte* to, const TransposeShape& shape, const Factors& /*factors*/) {
+  constexpr std::size_t kSide = Square<kBytes>::kSide;
+  const auto stored = static_cast<__mmask16>((1u << (shape.inner * kBytes / 4)) - 1);
+  const std::byte* rows[kSide];
+  for (std::size_t outer = 0; outer < shape.outer; outer += kSide) {
+    // Rows that are not there repeat the first one, and are not stored.
+    for (std::size_t i = 0; i < kSide; ++i)
+      rows[i] = from + outer * kBytes + (i < shape.inner ? static_cast<std::ptrdiff_t>(i) * shape.from_inner_bytes : 0);
+    Square<kBytes>::template run<Store::masked>(rows, to + static_cast<std::ptrdiff_t>(outer) * shape.to_outer_bytes,
+                                                shape.to_outer_bytes, stored);
+  }
+}
+
+template <std::size_t kBytes, Store kStore>
 constexpr TransposeKernel kernel() {
-  return {run<kBytes, kStreams>, Square<kBytes>::kSide, Square<kBytes>::kSide};
+  return {run<kBytes, kStore>, Square<kBytes>::kSide, Square<kBytes>::kSide, run_incomplete<kBytes>};
 }
 
 }  // namespace
 
-#define PENSTOCK_LINE_STORES(bytes)                   \
-  {                                                   \
-    kernel<bytes, false>(), kernel<bytes, true>(), {} \
+#define PENSTOCK_LINE_STORES(bytes)                                     \
+  {                                                                     \
+    kernel<bytes, Store::plain>(), kernel<bytes, Store::streamed>(), {} \
   }
 // In the order of LineWork; a move never reads its target.
 const TransposeKernel kTransposeAvx512[kMoves][kLineStores] = {
