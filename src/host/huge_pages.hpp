@@ -21,7 +21,7 @@ void use_huge_pages(ConstBytes memory) noexcept;
 /// Decides which huge pages move in which use of a memory. Moving one takes as long as a few to hundreds of reads of
 /// it, which depends on the machine, and nobody knows how often a program will use its memory. So the time of the moves
 /// is saved up: of each use, as long as an eighth of a read of the memory would take. A program that ends early has
-/// lost no more than that. Thread-safe.
+/// lost no more than that and the last move. Thread-safe.
 class PageMoves {
  public:
   static constexpr std::uint64_t kPageBytes = 2 << 20;
