@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -24,12 +25,13 @@ constexpr std::size_t kNamedInADeadlock = 8;
 class Run {
  public:
   Run(const s4u::Engine& engine, const std::vector<s4u::Host*>& hosts, std::span<const Plan> plans, const Team& team,
-      const Machine& machine, const std::function<void(std::int32_t, StepId)>& on_end)
+      const Machine& machine, Charges charges, const std::function<void(std::int32_t, StepId)>& on_end)
       : engine_(engine),
         hosts_(hosts),
         team_(team),
         machine_(machine),
         prices_{machine},
+        as_peers_(charges == Charges::as_peers),
         on_end_(on_end),
         graph_(plans, team.node_of_rank),
         steps_(graph_.size()),
@@ -218,12 +220,12 @@ class Run {
     state.started_at = s4u::Engine::get_clock();
     switch (step.kind) {
       case StepKind::send:
-        if (team_.same_node(graph_.rank(index), step.peer)) return send_inside(index);
-        return give_rank(index, prices_.overhead(), Then::hand_over);
+        if (!as_peers_ && is_inside(index)) return send_inside(index);
+        return give_rank(index, overhead(index), Then::hand_over);
       case StepKind::recv: return receive(index);
       case StepKind::compute:
         if (plan::takes_message(step)) return receive(index);
-        return give_rank(index, prices_.compute(step), Then::end);
+        return give_rank(index, as_peers_ && !is_sum(step) ? 0 : prices_.compute(step), Then::end);
       case StepKind::signal:
         state.ready = true;
         if (partner_of(index).started) see(graph_.partner(index));
@@ -261,12 +263,11 @@ class Run {
 
   void receive(StepIndex index) {
     const State& state = steps_[index];
-    const Step& step = step_of(index);
     const State& sender = partner_of(index);
-    if (team_.same_node(graph_.rank(index), step.peer)) {
+    if (!as_peers_ && is_inside(index)) {
       if (sender.ready) receive_inside(index);
     } else if (state.ready) {
-      give_rank(index, prices_.overhead(), Then::end);
+      give_rank(index, overhead(graph_.partner(index)), Then::end);
     } else if (sender.ready) {
       shake_hands(graph_.partner(index));  // the sender of a long message has asked
     }
@@ -280,8 +281,36 @@ class Run {
     // Of idle cores the one that has been idle for longest: not always that of the leader.
     const std::size_t core = *std::ranges::min_element(cores_of_node_[which.node], {},
                                                        [&](std::size_t each) { return cores_[each]->busy_until; });
-    give(core, {prices_.task(plan::sources(plan, task)[0].region.size_bytes, task.source_count, task.target_count),
-                index, Then::end_task});
+    const std::uint64_t bytes = plan::sources(plan, task)[0].region.size_bytes;
+    double seconds = prices_.task(bytes, task.source_count, task.target_count);
+    if (as_peers_)
+      seconds = machine_.node.task_seconds +
+                static_cast<double>(task.source_count + task.target_count - 1) * on_loopback(which.node, bytes) +
+                static_cast<double>(task.source_count - 1) * prices_.combine(bytes);
+    give(core, {seconds, index, Then::end_task});
+  }
+
+  // --- Charges of peers: also of messages inside nodes ----------------------------------------------------------
+
+  bool is_inside(StepIndex message) const { return team_.same_node(graph_.rank(message), step_of(message).peer); }
+  static bool is_sum(const Step& step) {
+    return step.computation == Computation::reduce || step.computation == Computation::reduce_sorted;
+  }
+  double overhead(StepIndex send) const {
+    return as_peers_ && !prices_.is_eager(step_of(send).from.size_bytes) ? 0 : prices_.overhead();
+  }
+  double on_loopback(std::size_t node, std::uint64_t bytes) const {
+    std::vector<s4u::Link*> links;
+    double seconds = 0;
+    hosts_[node]->route_to(hosts_[node], links, &seconds);
+    double narrowest = std::numeric_limits<double>::infinity();
+    for (const s4u::Link* link : links) narrowest = std::min(narrowest, link->get_bandwidth());
+    return seconds + static_cast<double>(bytes) / narrowest;
+  }
+  double gap() const { return as_peers_ ? 0 : machine_.network.gap_seconds; }
+  double on_process(StepIndex send) const {
+    const double bytes = static_cast<double>(step_of(send).from.size_bytes);
+    return gap() + (as_peers_ && is_inside(send) ? 0 : bytes * machine_.network.process_seconds_per_byte);
   }
 
   // --- Between nodes -------------------------------------------------------------------------------------------
@@ -303,17 +332,18 @@ class Run {
       return inject(send);
     }
     steps_[send].ready = true;
-    steps_[send].ready_at = s4u::Engine::get_clock() + latency(send);
+    steps_[send].ready_at = s4u::Engine::get_clock() + (as_peers_ ? 0 : latency(send));
     if (partner_of(send).started) shake_hands(send);
   }
 
   // The receiver answers once it has been asked and has a buffer.
   void shake_hands(StepIndex send) {
     const double now = s4u::Engine::get_clock();
-    run_errand({send, std::max(steps_[send].ready_at - now, 0.0) + latency(send), false});
+    run_errand({send, as_peers_ ? 0 : std::max(steps_[send].ready_at - now, 0.0) + latency(send), false});
   }
 
   void inject(StepIndex send) {
+    if (as_peers_ && is_inside(send)) return run_errand({send, 0, true});
     ++pending_;
     const auto rank = static_cast<std::size_t>(graph_.rank(send));
     if (!processes_[rank]) {
@@ -337,7 +367,7 @@ class Run {
       }
       process.busy_nodes.push_back(node);
       run_errand({send, 0, true});
-      s4u::this_actor::sleep_for(prices_.on_process(step_of(send).from.size_bytes));
+      s4u::this_actor::sleep_for(on_process(send));
       completed_one();
     }
   }
@@ -371,25 +401,30 @@ class Run {
   void transfer(StepIndex send) {
     const Step& step = step_of(send);
     const std::size_t node = node_of(step.peer);
-    const double gap_bytes = machine_.network.gap_seconds / machine_.network.seconds_per_byte;
+    const double gap_bytes = gap() / machine_.network.seconds_per_byte;
     const double begin = s4u::Engine::get_clock();
     s4u::Comm::sendto(hosts_[node_of(graph_.rank(send))], hosts_[node],
                       static_cast<std::uint64_t>(static_cast<double>(step.from.size_bytes) + gap_bytes + 0.5));
     // A process may be slower than its link.
-    const double left = begin + prices_.on_process(step.from.size_bytes) - s4u::Engine::get_clock();
+    const double left = begin + on_process(send) - s4u::Engine::get_clock();
     if (left > kTolerance) s4u::this_actor::sleep_for(left);
-    Process& process = *processes_[static_cast<std::size_t>(graph_.rank(send))];
-    std::erase(process.busy_nodes, node);
-    if (std::exchange(process.waits, false)) process.one_has_left->release();
-    if (!prices_.is_eager(step.from.size_bytes)) end(send);
+    if (!as_peers_ || !is_inside(send)) {
+      Process& process = *processes_[static_cast<std::size_t>(graph_.rank(send))];
+      std::erase(process.busy_nodes, node);
+      if (std::exchange(process.waits, false)) process.one_has_left->release();
+    }
+    const bool is_long = !prices_.is_eager(step.from.size_bytes);
+    if (is_long && !as_peers_) end(send);
     settle();
     if (const double seconds = latency(send); seconds > 0) s4u::this_actor::sleep_for(seconds);
+    if (is_long && as_peers_) end(send);
     arrive(graph_.partner(send));
+    settle();
   }
 
   void arrive(StepIndex receiver) {
     steps_[receiver].ready = true;
-    if (steps_[receiver].started) give_rank(receiver, prices_.overhead(), Then::end);
+    if (steps_[receiver].started) give_rank(receiver, overhead(graph_.partner(receiver)), Then::end);
   }
 
   [[noreturn]] void fail_deadlocked() const {
@@ -414,6 +449,7 @@ class Run {
   const Team& team_;
   const Machine& machine_;
   cost_model::Prices<double> prices_;
+  const bool as_peers_;
   const std::function<void(std::int32_t, StepId)>& on_end_;
   const plan::StepGraph graph_;
   std::vector<State> steps_;
@@ -443,9 +479,17 @@ void set_network_model() {
     s4u::Engine::set_config(setting);
 }
 
+Machine as_charged(Machine machine, Charges charges) {
+  if (charges == Charges::machine) return machine;
+  machine.network.gap_seconds = 0;
+  machine.network.eager_bytes = std::numeric_limits<std::uint64_t>::max();
+  return machine;
+}
+
 double run(const s4u::Engine& engine, const std::vector<s4u::Host*>& hosts, std::span<const Plan> plans,
-           const Team& team, const Machine& machine, const std::function<void(std::int32_t, StepId)>& on_end) {
-  return Run(engine, hosts, plans, team, machine, on_end).run();
+           const Team& team, const Machine& machine, const std::function<void(std::int32_t, StepId)>& on_end,
+           Charges charges) {
+  return Run(engine, hosts, plans, team, machine, charges, on_end).run();
 }
 
 }  // namespace penstock::simulated

@@ -1,6 +1,7 @@
 // Runs the plans of all ranks with time, on the hosts and links of a SimGrid platform.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -16,6 +17,14 @@ namespace penstock::simulated {
 /// the other messages there, without TCP's windows and acknowledgements.
 void set_network_model();
 
+/// What messages are charged.
+enum class Charges : std::uint8_t {
+  machine,   ///< what `machine` says
+  as_peers,  ///< what SMPI charges its algorithms, see docs/design/simulation.md
+};
+/// The machine as choices by cost are to see it: without gaps and handshakes if these are not charged.
+Machine as_charged(Machine machine, Charges charges);
+
 /// The time from a common start to the end of the last step. A message between nodes takes overhead of both cores, the
 /// time that the links of its route need for its bytes and Machine::Network::gap_seconds, and the latency of the route;
 /// a long one also a handshake, see Machine::Network. A process hands its messages over one after the other. Inside a
@@ -25,6 +34,6 @@ void set_network_model();
 /// ranks and steps.
 double run(const simgrid::s4u::Engine& engine, const std::vector<simgrid::s4u::Host*>& hosts,
            std::span<const Plan> plans, const Team& team, const Machine& machine,
-           const std::function<void(std::int32_t rank, StepId step)>& on_end = {});
+           const std::function<void(std::int32_t rank, StepId step)>& on_end = {}, Charges charges = Charges::machine);
 
 }  // namespace penstock::simulated

@@ -2,8 +2,9 @@
 // since SimGrid ends the process if it cannot read a platform.
 //
 // Standard input is one JSON object: platform (a path), nodes and ranks_per_node (0: all), operation, bytes (a list),
-// algorithms (a list; "": what Penstock chooses by cost), root. Standard output is one JSON object per line: first the
-// team with its machine, then each result as it is known. An error is an object with error and code, and status 1.
+// algorithms (a list; "": what Penstock chooses by cost), root, charges ("machine", "equal"). Standard output is one
+// JSON object per line: first the team with its machine, then each result as it is known. An error is an object with
+// error and code, and status 1.
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -81,7 +82,9 @@ void simulate(const simgrid::s4u::Engine& engine, const json::Value& request) {
             .raw("machine", to_json(machine))
             .finish());
   Team chooser = team;
-  chooser.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+  const bool as_peers = request.at("charges").text() == "equal";
+  const simulated::Charges charges = as_peers ? simulated::Charges::as_peers : simulated::Charges::machine;
+  chooser.by_cost = std::make_shared<const ChoiceByCost>(team, as_charged(machine, charges));
   for (const json::Value& bytes : request.at("bytes").items())
     for (const json::Value& algorithm : request.at("algorithms").items()) {
       Collective collective =
@@ -89,6 +92,7 @@ void simulate(const simgrid::s4u::Engine& engine, const json::Value& request) {
       collective.algorithm = algorithm.text();
       const Choice choice = choose(chooser, collective);
       collective.algorithm = choice.algorithm->name;
+      collective.segment_bytes = choice.segment_bytes;
       std::vector<Plan> plans;
       std::uint64_t steps = 0;
       for (team.rank = 0; team.rank < team.size(); ++team.rank) {
@@ -100,7 +104,7 @@ void simulate(const simgrid::s4u::Engine& engine, const json::Value& request) {
                 .string("algorithm", choice.algorithm->name)
                 .string("reason", choice.reason)
                 .number("steps", steps)
-                .raw("seconds", digits(simulated::run(engine, hosts, plans, team, machine)))
+                .raw("seconds", digits(simulated::run(engine, hosts, plans, team, machine, {}, charges)))
                 .finish());
     }
 }

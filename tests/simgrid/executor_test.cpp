@@ -41,7 +41,7 @@ constexpr const char* kPlatform = R"(<?xml version="1.0"?>
     <prop id="node.flag_seconds" value="89e-9"/>
     <prop id="node.combine_seconds_per_byte" value="0.19e-9"/>
     <cluster id="nodes" prefix="node" suffix="" radical="0-11" speed="1Gf" core="2" bw="9GBps" lat="1003ns"
-             sharing_policy="SPLITDUPLEX"/>
+             sharing_policy="SPLITDUPLEX" loopback_bw="7GBps" loopback_lat="211ns"/>
   </zone>
 </platform>
 )";
@@ -80,10 +80,10 @@ class Ranks {
     of(from).send({0, bytes, Buffer::input}, to, 0);
     of(to).recv({0, bytes, Buffer::output}, from, 0);
   }
-  double seconds() {
+  double seconds(simulated::Charges charges = simulated::Charges::machine) {
     std::vector<Plan> plans;
     for (PlanBuilder& builder : builders_) plans.push_back(std::move(builder).finish(kLong, kLong));
-    return simulated::run(engine(), hosts_, plans, team_, machine());
+    return simulated::run(engine(), hosts_, plans, team_, machine(), {}, charges);
   }
 
  private:
@@ -125,6 +125,37 @@ TEST(Executor, ALongMessageAlsoWaitsForItsReceiver) {
   ranks.message(0, 1, kLong);
   const Machine::Network network = machine().network;
   EXPECT_NEAR(ranks.seconds(), 2 * network.overhead_seconds + 3 * network.latency_seconds + on_link(kLong), kExact);
+}
+
+TEST(Executor, ChargedAsPeersMessagesTakeOverheadsIfTheyAreShortLatencyAndTheirBytes) {
+  const Machine::Network network = machine().network;
+  for (const bool is_inside : {false, true})
+    for (const std::uint64_t bytes : {kEager, kLong}) {
+      Ranks ranks(is_inside ? 1 : 2, is_inside ? 2 : 1);
+      ranks.message(0, 1, bytes);
+      const double way = is_inside ? 211e-9 : network.latency_seconds;
+      const double rate = is_inside ? 7e9 : 9e9;
+      const double overheads = bytes == kEager ? 2 * network.overhead_seconds : 0;
+      EXPECT_NEAR(ranks.seconds(simulated::Charges::as_peers), overheads + way + static_cast<double>(bytes) / rate,
+                  kExact)
+          << is_inside << ", " << bytes << " bytes";
+    }
+}
+
+TEST(Executor, ChargedAsPeersCopiesAreFreeAndSumsAreNot) {
+  Ranks ranks(1);
+  const StepId copied = ranks.of(0).copy({0, kLong, Buffer::input}, {0, kLong, Buffer::output});
+  ranks.of(0).reduce({0, kLong, Buffer::input}, {0, kLong, Buffer::output}, {copied});
+  EXPECT_NEAR(ranks.seconds(simulated::Charges::as_peers), static_cast<double>(kLong) * 0.19e-9, kExact);
+}
+
+TEST(Executor, ChargedAsPeersALongMessageWaitsForItsReceiver) {
+  Ranks ranks(2);
+  ranks.of(0).send({0, kLong, Buffer::input}, 1, 0);
+  const StepId late = ranks.of(1).reduce({0, kLong, Buffer::input}, {0, kLong, Buffer::output});
+  ranks.of(1).recv({0, kLong, Buffer::output}, 0, 0, {late});
+  EXPECT_NEAR(ranks.seconds(simulated::Charges::as_peers),
+              static_cast<double>(kLong) * (0.19e-9 + 1 / 9e9) + machine().network.latency_seconds, kExact);
 }
 
 TEST(Executor, AChainTakesTheSumOfItsMessages) {

@@ -120,6 +120,18 @@ def test_a_peers_message_takes_what_penstocks_takes_but_for_the_gap() -> None:
     assert penstocks["seconds"] - gap == pytest.approx(peers["seconds"], rel=0.03)
 
 
+# Of one message, up to and beyond the eager limit. SMPI adds 16 bytes to it.
+@needs_smpi
+@pytest.mark.parametrize("shape", [("2", "1"), ("1", "2")])
+def test_with_equal_charges_a_message_takes_what_a_peers_takes(shape: tuple[str, str]) -> None:
+    found = results(
+        *("--platform", "emulated", "--nodes", shape[0], "--ranks-per-node", shape[1], "--operation", "scatter"),
+        *("--bytes", "8,256K,262148", "--algorithm", "linear", "--peers", "mpich", "--charges", "equal"),
+    )
+    for penstocks, peers in zip(found[:3], found[3:]):
+        assert penstocks["seconds"] == pytest.approx(peers["seconds"], abs=0.2e-6), penstocks["bytes"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -64,6 +64,13 @@ class _Listed(click.ParamType):
     default=None,
     help=f"Also the algorithms of other MPIs, by SMPI's selectors: {', '.join(smpi.SELECTORS)}.",
 )
+@click.option(
+    "--charges",
+    type=click.Choice(simulation.CHARGES),
+    default="machine",
+    show_default=True,
+    help="What Penstock's messages are charged: what the platform says, or only what SMPI charges those of peers.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
     platform: str,
@@ -74,6 +81,7 @@ def simulate(
     algorithm: list[str] | None,
     root: int,
     peers: list[str] | None,
+    charges: str,
     as_json: bool,
 ) -> None:
     """Run the plans of all ranks with time on a platform of SimGrid, which must be installed.
@@ -102,6 +110,7 @@ def simulate(
                 ranks_per_node=ranks_per_node or 0,
                 algorithms=algorithms,
                 root=root,
+                charges=charges,
             )
         ) as said:
             for each in said:
@@ -123,6 +132,7 @@ def simulate(
             "ranks_per_node": team.ranks_per_node,
             "machine": team.machine,
             "operation": operation,
+            "charges": charges,
             "results": [asdict(each) for each in results],
         }
         click.echo(json.dumps(facts, indent=2))

@@ -17,7 +17,10 @@ from typing import IO, Any
 
 from penstock.error import Error
 
-__all__ = ["Result", "Team", "platform_file", "platforms", "simulate"]
+__all__ = ["CHARGES", "Result", "Team", "platform_file", "platforms", "simulate"]
+
+#: What messages of Penstock are charged.
+CHARGES = ("machine", "equal")
 
 _PROGRAM = "penstock-simgrid"
 _HERE = Path(__file__).parent
@@ -84,6 +87,7 @@ def simulate(
     ranks_per_node: int = 0,
     algorithms: Sequence[str] = ("",),
     root: int = 0,
+    charges: str = "machine",
 ) -> Generator[Team | Result, None, None]:
     """Yields the team, and then each result as it is known: for each length, of each algorithm.
 
@@ -97,6 +101,8 @@ def simulate(
         The first hosts of the platform, and ranks on each. Default: all hosts, and as many ranks as they have cores.
     algorithms : sequence of str
         Rows of the algorithms table. "": what Penstock chooses by cost with the machine of the platform.
+    charges : str
+        "machine": messages are charged what the platform says. "equal": what SMPI charges peers.
     """
     path = platform_file(platform)
     request = {
@@ -107,6 +113,7 @@ def simulate(
         "bytes": list(nbytes),
         "algorithms": list(algorithms),
         "root": root,
+        "charges": charges,
     }
     with tempfile.TemporaryFile("w+") as errors:
         with running([_program()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process:
