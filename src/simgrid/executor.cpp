@@ -22,6 +22,19 @@ namespace s4u = simgrid::s4u;
 
 constexpr std::size_t kNamedInADeadlock = 8;
 
+struct Loopback {
+  double latency_seconds = 0;
+  double seconds_per_byte = 0;
+};
+Loopback loopback_of(const s4u::Host& host) {
+  std::vector<s4u::Link*> links;
+  Loopback loopback;
+  host.route_to(&host, links, &loopback.latency_seconds);
+  for (const s4u::Link* link : links)
+    loopback.seconds_per_byte = std::max(loopback.seconds_per_byte, 1 / link->get_bandwidth());
+  return loopback;
+}
+
 class Run {
  public:
   Run(const s4u::Engine& engine, const std::vector<s4u::Host*>& hosts, std::span<const Plan> plans, const Team& team,
@@ -300,12 +313,8 @@ class Run {
     return as_peers_ && !prices_.is_eager(step_of(send).from.size_bytes) ? 0 : prices_.overhead();
   }
   double on_loopback(std::size_t node, std::uint64_t bytes) const {
-    std::vector<s4u::Link*> links;
-    double seconds = 0;
-    hosts_[node]->route_to(hosts_[node], links, &seconds);
-    double narrowest = std::numeric_limits<double>::infinity();
-    for (const s4u::Link* link : links) narrowest = std::min(narrowest, link->get_bandwidth());
-    return seconds + static_cast<double>(bytes) / narrowest;
+    const Loopback loopback = loopback_of(*hosts_[node]);
+    return loopback.latency_seconds + static_cast<double>(bytes) * loopback.seconds_per_byte;
   }
   double gap() const { return as_peers_ ? 0 : machine_.network.gap_seconds; }
   double on_process(StepIndex send) const {
@@ -479,10 +488,16 @@ void set_network_model() {
     s4u::Engine::set_config(setting);
 }
 
-Machine as_charged(Machine machine, Charges charges) {
+Machine as_charged(Machine machine, const s4u::Host& host, Charges charges) {
   if (charges == Charges::machine) return machine;
+  const Loopback loopback = loopback_of(host);
   machine.network.gap_seconds = 0;
+  machine.node.message_bytes = machine.network.eager_bytes;
   machine.network.eager_bytes = std::numeric_limits<std::uint64_t>::max();
+  machine.node.flag_seconds = loopback.latency_seconds + 2 * machine.network.overhead_seconds;
+  machine.node.copy_seconds_per_byte = loopback.seconds_per_byte / 2;  // in and out
+  machine.node.remote_read_seconds = 0;
+  machine.node.remote_read_seconds_per_byte = loopback.seconds_per_byte;
   return machine;
 }
 

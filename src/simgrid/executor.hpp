@@ -22,8 +22,9 @@ enum class Charges : std::uint8_t {
   machine,   ///< what `machine` says
   as_peers,  ///< what SMPI charges its algorithms, see docs/design/simulation.md
 };
-/// The machine as choices by cost are to see it: without gaps and handshakes if these are not charged.
-Machine as_charged(Machine machine, Charges charges);
+/// The machine as choices by cost are to see it: as peers, without gaps and handshakes, and with the loopback of
+/// `host`.
+Machine as_charged(Machine machine, const simgrid::s4u::Host& host, Charges charges);
 
 /// The time from a common start to the end of the last step. A message between nodes takes overhead of both cores, the
 /// time that the links of its route need for its bytes and Machine::Network::gap_seconds, and the latency of the route;

@@ -84,7 +84,7 @@ void simulate(const simgrid::s4u::Engine& engine, const json::Value& request) {
   Team chooser = team;
   const bool as_peers = request.at("charges").text() == "equal";
   const simulated::Charges charges = as_peers ? simulated::Charges::as_peers : simulated::Charges::machine;
-  chooser.by_cost = std::make_shared<const ChoiceByCost>(team, as_charged(machine, charges));
+  chooser.by_cost = std::make_shared<const ChoiceByCost>(team, as_charged(machine, *hosts[0], charges));
   for (const json::Value& bytes : request.at("bytes").items())
     for (const json::Value& algorithm : request.at("algorithms").items()) {
       Collective collective =
