@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,11 +22,13 @@ class PENSTOCK_API ChoiceByCost {
   struct Candidate {
     const Algorithm* algorithm;
     double seconds;  ///< of the length that stands for its class; on nodes of equal size it can be an estimate
+    std::uint64_t segment_bytes = 0;  ///< as Choice::segment_bytes
   };
   struct Chosen {
     const Algorithm* algorithm;
     std::string reason;
-    std::vector<Candidate> candidates;  ///< whose cost was needed, the cheapest first
+    std::uint64_t segment_bytes = 0;
+    std::vector<Candidate> candidates{};  ///< whose cost was needed, the cheapest first
   };
 
   /// `team.rank` and `team.by_cost` do not count.

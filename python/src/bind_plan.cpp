@@ -68,8 +68,11 @@ std::tuple<std::string, std::string> choose_row(const Collective& collective, co
 std::vector<Plan> plan_all(Collective collective, const std::vector<std::int32_t>& nodes, std::int32_t progress_cores,
                            const std::string& network = "") {
   // Chosen once, not by each rank.
-  if (!network.empty())
-    collective.algorithm = choose(team(0, nodes, progress_cores, network), collective).algorithm->name;
+  if (!network.empty()) {
+    const Choice choice = choose(team(0, nodes, progress_cores, network), collective);
+    collective.algorithm = choice.algorithm->name;
+    collective.segment_bytes = choice.segment_bytes;
+  }
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
     plans.push_back(plan_collective(team(rank, nodes, progress_cores), collective));

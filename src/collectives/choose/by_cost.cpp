@@ -34,7 +34,9 @@ constexpr double kGain = 0.9;                // costs are exact to a tenth
 constexpr int kFewRanks = 16;                // on unequal nodes: bounds are strict, so the choice is that of all costs
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
 constexpr int kMostFollowingRing = 32;       // nodes, among which tasks follow a ring of leaders
-constexpr int kMostAlltoallRanks = 1024;     // beyond, planning it for the ranks of one node takes too long
+/// Of pipelines, besides their own: a segment on its way keeps each link of a tree for its bytes.
+constexpr std::array<std::uint64_t, 2> kShorterSegments = {8 << 10, 4 << 10};
+constexpr int kMostAlltoallRanks = 1024;  // beyond, planning it for the ranks of one node takes too long
 
 bool has_choice(CollectiveKind kind) {
   return kind == CollectiveKind::bcast || kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
@@ -127,6 +129,14 @@ InsideNodes least_inside(const Algorithm& row, const NodeSizes& sizes, const Tea
   return least;
 }
 
+/// Messages that wait for each other on their way along a tree of the leaders, at least. Trees with two children at
+/// most are the lowest ones with as many as binomial trees.
+double rounds_of(const Algorithm& row, int nodes) {
+  if (row.name == "leader_postal")
+    return static_cast<double>(collectives::postal_time(nodes) / collectives::kPostalHop);
+  return std::bit_width(static_cast<unsigned>(nodes)) - 1;
+}
+
 /// What a row takes at least, from messages that wait for each other and from what one link carries. It only saves the
 /// cost of rows that cannot win.
 double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes, const Machine& machine) {
@@ -135,7 +145,7 @@ double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes,
   const double all = bytes * network.seconds_per_byte;
   const int nodes = sizes.nodes;
   const double others = nodes - 1;
-  const double rounds = std::bit_width(static_cast<unsigned>(nodes)) - 1;
+  const double rounds = rounds_of(row, nodes);
   const double ranks_elsewhere = sizes.ranks - sizes.largest;
   const bool is_both = row.kind == CollectiveKind::allreduce;
   if (row.kind == CollectiveKind::allgather) return others * all;
@@ -160,7 +170,7 @@ double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes,
   if (row.name == "multi_leader_doubling") return rounds * std::max(hop, all);
   if (row.name.ends_with("leader_rabenseifner") || row.name == "multi_leader_pipeline")
     return std::max(2 * rounds * hop, (is_both ? 2 : 1) * all * others / nodes);
-  // Trees with two children at most are the lowest with as many rounds; binomial ones send all in each.
+  // Binomial trees send all in each round.
   const bool is_binomial = row.name == "hierarchical" || row.name == "node_shared";
   return std::max((is_both ? 2 : 1) * rounds * hop, (is_binomial ? rounds : 1) * all);
 }
@@ -176,7 +186,7 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, const Team& t
   // On the way along a tree of the leaders, a segment passes a link in each round, and is combined on the way up.
   const Machine::Network& network = machine.network;
   const cost_model::Prices<double> prices{machine};
-  const double rounds = std::bit_width(static_cast<unsigned>(sizes.nodes)) - 1;
+  const double rounds = rounds_of(row, sizes.nodes);
   const double hop = network.latency_seconds + 2 * network.overhead_seconds + prices.on_link(inside.segment);
   double way = rounds * hop;
   if (inside.segment > 0 && row.kind != CollectiveKind::bcast) way += rounds * prices.combine(inside.segment);
@@ -246,28 +256,46 @@ struct ChoiceByCost::Memory {
 ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   const std::string_view by_threshold = collectives::choose_default(team, collective).name;
   const Algorithm* known = collectives::find(collective.kind, by_threshold);
-  const auto least_of = [&](const Algorithm& row) { return least_seconds(row, sizes, team, collective, machine); };
-  const auto estimate_of = [&](const Algorithm& row) -> std::optional<double> {
-    if (sizes.smallest != sizes.largest) return std::nullopt;
+  const auto in_segments = [&](std::uint64_t bytes) {
+    Collective cut = collective;
+    cut.segment_bytes = bytes;
+    return cut;
+  };
+  const auto least_of = [&](const Algorithm& row, std::uint64_t segment_bytes = 0) {
+    return least_seconds(row, sizes, team, in_segments(segment_bytes), machine);
+  };
+  const bool are_equal = sizes.smallest == sizes.largest;
+  const auto estimate_of = [&](const Algorithm& row, std::uint64_t segment_bytes = 0) -> std::optional<double> {
+    if (!are_equal) return std::nullopt;
     return collectives::cost::estimated_seconds(
-        {row.name, team, collective, machine},
+        {row.name, team, in_segments(segment_bytes), machine},
         {.nodes = sizes.nodes, .ranks = sizes.largest, .in_blocks = sizes.in_blocks});
   };
-  std::vector<std::pair<double, const Algorithm*>> rows;
-  for (const Algorithm& row : algorithms())
-    if (row.kind == collective.kind && &row != known && is_candidate(row) && collectives::fits(row, team, collective) &&
-        !(sizes.largest == 1 && has_several_leaders(row)))
-      rows.emplace_back(least_of(row), &row);
-  std::ranges::stable_sort(rows, {}, [](const auto& each) { return each.first; });
+  struct Row {
+    double least;
+    const Algorithm* algorithm;
+    std::uint64_t segment_bytes;
+  };
+  std::vector<Row> rows;
+  for (const Algorithm& row : algorithms()) {
+    if (row.kind != collective.kind || !is_candidate(row) || !collectives::fits(row, team, collective) ||
+        (sizes.largest == 1 && has_several_leaders(row)))
+      continue;
+    if (&row != known) rows.push_back({least_of(row), &row, 0});
+    if (!are_equal || collectives::levels_row(row.name) == nullptr) continue;
+    for (const std::uint64_t bytes : kShorterSegments)
+      if (bytes < collective.count * collective.item_bytes()) rows.push_back({least_of(row, bytes), &row, bytes});
+  }
+  std::ranges::stable_sort(rows, {}, &Row::least);
 
   std::vector<Candidate> candidates;
   std::optional<double> known_seconds = estimate_of(*known);
   double best = known_seconds ? *known_seconds * kGain : std::numeric_limits<double>::infinity();
   std::erase_if(rows, [&](const auto& each) {
-    if (each.first >= best) return false;
-    const std::optional<double> seconds = estimate_of(*each.second);
-    if (!seconds) return false;
-    candidates.push_back({each.second, *seconds});
+    if (each.least >= best) return false;
+    const std::optional<double> seconds = estimate_of(*each.algorithm, each.segment_bytes);
+    if (!seconds) return each.segment_bytes != 0;
+    candidates.push_back({each.algorithm, *seconds, each.segment_bytes});
     best = std::min(best, *seconds);
     return true;
   });
@@ -278,7 +306,7 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   const double threshold_seconds = known_seconds ? *known_seconds : known_least;
   if (known_seconds) candidates.push_back({known, *known_seconds});
   best = std::min(best, threshold_seconds * kGain);
-  for (const auto& [least, row] : rows) {
+  for (const auto& [least, row, segment_bytes] : rows) {
     if (least >= best) break;
     // A row that takes longer than the best one so far need not be followed to its end.
     const std::optional<double> seconds = row->seconds_up_to(team, collective, machine, best);
@@ -289,12 +317,16 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   std::ranges::stable_sort(candidates, {}, &Candidate::seconds);
   const bool gains = !candidates.empty() && candidates[0].seconds < kGain * threshold_seconds;
   if (!gains && !known_seconds) return {};
-  const auto best_row = gains ? candidates.begin() : std::ranges::find(candidates, known, &Candidate::algorithm);
+  const auto best_row = gains ? candidates.begin() : std::ranges::find_if(candidates, [&](const Candidate& each) {
+    return each.algorithm == known && each.segment_bytes == 0;
+  });
   std::string reason = "least cost on this network: " + microseconds(best_row->seconds);
+  if (best_row->segment_bytes != 0)
+    reason += " in segments of " + std::to_string(best_row->segment_bytes >> 10) + " KiB";
   const auto next =
       std::ranges::find_if(candidates, [&](const Candidate& each) { return each.algorithm != best_row->algorithm; });
   if (next != candidates.end()) reason += "; " + std::string(next->algorithm->name) + " " + microseconds(next->seconds);
-  return {best_row->algorithm, std::move(reason), std::move(candidates)};
+  return {best_row->algorithm, std::move(reason), best_row->segment_bytes, std::move(candidates)};
 }
 
 ChoiceByCost::ChoiceByCost(const Team& team, const Machine& machine)

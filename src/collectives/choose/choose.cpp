@@ -461,7 +461,7 @@ Choice choose(const Team& team, const Collective& collective) {
                 .reason = tuned->reason,
                 .segment_bytes = tuned->segment_bytes};
     } else if (cheapest != nullptr && fits(*cheapest->algorithm, team, collective)) {
-      choice = {cheapest->algorithm, cheapest->reason};
+      choice = {.algorithm = cheapest->algorithm, .reason = cheapest->reason, .segment_bytes = cheapest->segment_bytes};
     } else {
       collectives::Default chosen = collectives::choose_default(team, collective);
       choice = {find(collective.kind, chosen.name), std::move(chosen.reason)};

@@ -559,6 +559,7 @@ std::optional<Time> levels(const Call& call) {
   std::vector<Shape> between;
   switch (row.between) {
     case Between::binomial: between = {tree(binomial)}; break;
+    case Between::postal: between = {tree(postal)}; break;
     case Between::binary: between = {tree(binary)}; break;
     case Between::chain: between = {tree(chain)}; break;
     case Between::two_tree:

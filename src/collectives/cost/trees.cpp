@@ -30,8 +30,12 @@ class Subtrees {
   template <class TimeOf>
   double time(std::uint64_t size, const TimeOf& time_of) {
     // Most are full ones.
-    const bool is_full = std::has_single_bit(between_ == Between::binomial ? size : size + 1);
-    double& known = known_[static_cast<std::size_t>(std::bit_width(size))];
+    const std::size_t place = between_ == Between::postal ? postal_time(static_cast<int>(size))
+                                                          : static_cast<std::size_t>(std::bit_width(size));
+    const bool is_full = between_ == Between::postal
+                             ? postal_reach(place) == static_cast<int>(size)
+                             : std::has_single_bit(between_ == Between::binomial ? size : size + 1);
+    double& known = known_[place];
     if (is_full && known >= 0) return known;
     std::array<double, 64> times{};
     std::size_t count = 0;
@@ -49,6 +53,14 @@ class Subtrees {
       for (std::uint64_t bit = std::bit_floor(size - 1); bit > 0; bit /= 2) visit(std::min(bit, size - bit));
       return;
     }
+    if (between_ == Between::postal) {
+      for (auto left = static_cast<int>(size); left > 1;) {
+        const int child = first_of_postal(left);
+        left -= child;
+        visit(static_cast<std::uint64_t>(child));
+      }
+      return;
+    }
     const std::uint64_t top = std::bit_floor(size);
     std::uint64_t left = top - 1;
     // All levels but the last are full; that one is filled from the left.
@@ -58,7 +70,7 @@ class Subtrees {
   }
 
   Between between_;
-  std::array<double, 65> known_{};  // of full ones, by the width of their size
+  std::array<double, 80> known_{};  // of full ones, by the width of their size, or by their postal_time()
 };
 
 class Trees : Messages {
@@ -100,12 +112,20 @@ class Trees : Messages {
   double children_of_root() const {
     if (nodes_ < 2) return 0;
     if (between_ == Between::binomial) return static_cast<double>(log2_ceil(static_cast<int>(nodes_)));
+    if (between_ == Between::postal) return children_of_postal(static_cast<int>(nodes_));
     return between_ == Between::binary && nodes_ > 2 ? 2 : 1;
   }
   double children_of_others() const {
     if (nodes_ < 3) return 0;
     if (between_ == Between::binomial) return children_of_root() - 1;
+    if (between_ == Between::postal) return children_of_postal(first_of_postal(static_cast<int>(nodes_)));
     return between_ == Between::binary && nodes_ > 3 ? 2 : 1;
+  }
+
+  static double children_of_postal(int size) {
+    double children = 0;
+    for (; size > 1; size -= first_of_postal(size)) ++children;
+    return children;
   }
 
   /// What a further segment keeps busy: the longest of cores and links.

@@ -1,7 +1,9 @@
 #include "collectives/parts/group.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstddef>
 
 namespace penstock::collectives {
 namespace {
@@ -152,6 +154,44 @@ int levels_of_nodes(const Team& team) {
 
 ExtraRanks::ExtraRanks(int size)
     : full(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), extra(size - full) {}
+
+namespace {
+
+constexpr auto kPostalReach = [] {
+  std::array<int, 79> reach{};
+  for (std::size_t time = 0; time < reach.size(); ++time)
+    reach[time] = time < kPostalHop ? 1 : reach[time - 1] + reach[time - kPostalHop];
+  return reach;
+}();
+
+}  // namespace
+
+std::size_t postal_time(int size) {
+  return static_cast<std::size_t>(std::ranges::lower_bound(kPostalReach, size) - kPostalReach.begin());
+}
+int postal_reach(std::size_t time) { return kPostalReach[time]; }
+int first_of_postal(int size) { return std::min(postal_reach(postal_time(size) - kPostalHop), size - 1); }
+
+Tree postal(const Group& group) {
+  Tree tree;
+  int first = 0;
+  int size = group.size();
+  while (first != group.self) {
+    const int below = first_of_postal(size);
+    size -= below;
+    if (group.self < first + size) continue;
+    tree.parent = group[first];
+    first += size;
+    size = below;
+  }
+  tree.count = size;
+  while (size > 1) {
+    const int below = first_of_postal(size);
+    size -= below;
+    tree.children.push_back({group[first + size], 0, first + size, below});
+  }
+  return tree;
+}
 
 Tree binary(const Group& group) {
   Tree tree;

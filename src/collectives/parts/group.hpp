@@ -1,6 +1,7 @@
 // Ordered groups of ranks, and trees over them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -76,6 +77,16 @@ int levels_of_nodes(const Team& team);
 
 /// Index 0 is the root; the parent of v is v - 2^b, where b is its lowest set bit. Every subtree is a range of indices.
 Tree binomial(const Group& group);
+/// For short messages, of which several are on their way from a rank at once: the tree of the postal model (Bar-Noy and
+/// Kipnis 1994) if a message takes as long as it takes to send five. Every subtree is a range of indices.
+Tree postal(const Group& group);
+inline constexpr std::size_t kPostalHop = 5;  // four to nine on networks of today; within a tenth of the best on all
+/// When the last of `size` ranks has the message, in units of a send, and how many ranks can have it at this time.
+std::size_t postal_time(int size);
+int postal_reach(std::size_t time);
+/// Of a subtree of postal() with `size` > 1 ranks: how many of them are at and below the first child of its root.
+/// Without them it is the tree of the others.
+int first_of_postal(int size);
 /// The parent of v is (v - 1) / 2. Tree::levels is 0 for this and the following trees: a split tree (split-tree
 /// paper) needs subtrees that are ranges of indices.
 Tree binary(const Group& group);

@@ -21,6 +21,7 @@ std::vector<Tree> trees_between(const Group& leaders, Between between) {
   if (!leaders.contains_self()) return {};
   switch (between) {
     case Between::binomial: return {binomial(leaders)};
+    case Between::postal: return {postal(leaders)};
     case Between::binary: return {binary(leaders)};
     case Between::chain: return {chain(leaders)};
     case Between::two_tree: return {two_tree(leaders, 0), two_tree(leaders, 1)};

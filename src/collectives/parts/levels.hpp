@@ -14,7 +14,7 @@
 namespace penstock::collectives {
 
 /// The tree over the leaders of the nodes.
-enum class Between : std::uint8_t { binomial, binary, chain, two_tree };
+enum class Between : std::uint8_t { binomial, postal, binary, chain, two_tree };
 /// How data moves inside a node: by messages along a binomial tree; by tasks, which any core of the node runs, so that
 /// one communication core works for all ranks; automatic: by tasks if they are possible and the message is long.
 enum class Inside : std::uint8_t { messages, tasks, automatic };

@@ -1,9 +1,10 @@
-// Trees on a node with several domains.
+// Trees on a node with several domains, and among leaders.
 #include "collectives/parts/group.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <set>
 #include <vector>
@@ -59,6 +60,32 @@ TEST(TreesOfNodes, AreBinomialWithoutDomains) {
     const Tree expected = binomial(node_group(team, 3));
     EXPECT_EQ(tree.parent, expected.parent);
     EXPECT_EQ(tree.children.size(), expected.children.size());
+  }
+}
+
+TEST(Trees, OfThePostalModelReachAllRanksInTime) {
+  for (const int size : {1, 2, 3, 5, 6, 7, 17, 64, 100, 128}) {
+    Group group;
+    for (int rank = 0; rank < size; ++rank) group.ranks.push_back(10 + rank);
+    std::vector<std::size_t> time(static_cast<std::size_t>(size));  // parents have lower indices
+    std::size_t reached = 1;
+    for (group.self = 0; group.self < size; ++group.self) {
+      const Tree tree = postal(group);
+      std::size_t sends = 0;
+      for (const Tree::Edge& child : tree.children) {
+        ++reached;
+        time[static_cast<std::size_t>(child.first)] = time[static_cast<std::size_t>(group.self)] + sends++ + kPostalHop;
+        Group of_child = group;
+        of_child.self = child.first;
+        EXPECT_EQ(child.rank, group[child.first]);
+        EXPECT_EQ(postal(of_child).parent, group[group.self]);
+        EXPECT_EQ(postal(of_child).count, child.count);
+      }
+      if (group.self == 0) EXPECT_EQ(tree.parent, -1);
+    }
+    EXPECT_EQ(reached, static_cast<std::size_t>(size));
+    EXPECT_EQ(std::ranges::max(time), size == 1 ? 0 : postal_time(size));
+    EXPECT_GE(postal_reach(postal_time(size)), size);
   }
 }
 
