@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "engine/pause.hpp"
 #include "engine/waiting.hpp"
+#include "engine/yields.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -28,6 +30,23 @@ std::atomic<bool> forked{false};
 thread_local bool sleeps_in_waits = false;
 
 std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1); }
+
+// Changes with the kernel's tick, at which it takes the core from a thread that has had its turn.
+std::int64_t coarse_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+void yield(Yields& yields) {
+  const std::int64_t before = coarse_ns();
+  ::sched_yield();
+  yields.returned(coarse_ns() != before, [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
+  });
+}
 
 Awaited awaited_of(const Pollable& pollable) {
   const std::int64_t until_ns = pollable.transfer_until_ns.load(std::memory_order_relaxed);
@@ -196,9 +215,7 @@ bool Progress::progress_and_check(Pollable& pollable, Caller caller) noexcept {
 }
 
 void Progress::completed_in_start(Pollable& pollable) noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);  // ten times faster, and precise enough here
-  const std::int64_t now_ns = now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+  const std::int64_t now_ns = coarse_ns();  // ten times faster than the precise clock
   if (now_ns - pollable.checked_at_start_ns < kPeerCheck.count()) return;
   pollable.checked_at_start_ns = now_ns;
   pollable.check_peers(Caller::application);
@@ -237,7 +254,9 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
   if (finished.load(std::memory_order_acquire)) return;
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
   thread_local std::vector<Pollable*> acquired;
+  thread_local Yields yields;
   Waiting waiting;
+  const bool yields_are_late = yields.are_late();
   while (!finished.load(std::memory_order_acquire)) {
     const std::uint64_t generation = generation_.load(std::memory_order_seq_cst);
     bool moved = progress_and_check(home, Caller::application);
@@ -245,7 +264,9 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
       waiting.moved();
       continue;
     }
-    const Awaited awaited = awaited_of(home);
+    Awaited awaited = awaited_of(home);
+    awaited.yields_are_late = yields_are_late;
+    awaited.yields_are_futile = yields.are_futile();
     const Pause next = waiting.next(awaited);
     if (next == Pause::spin) {
       pause();
@@ -257,7 +278,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
     if (moved) {
       waiting.moved();
     } else if (next == Pause::yield || std::ranges::any_of(acquired, transfers)) {
-      if (!awaited.polls_yield) ::sched_yield();
+      if (!awaited.polls_yield) yield(yields);
     } else {
       home.poke();
       sleep({Caller::application, &home, acquired, finished, generation}, waiting.nap());

@@ -19,6 +19,8 @@ struct Awaited {
   bool is_transferring = false;         ///< long messages should be on their way, as measured
   bool polls_yield = false;             ///< polls of the transport let other threads have the core
   bool is_crowded = false;              ///< ranks share cores: the one that is waited for may need this core
+  bool yields_are_late = false;         ///< see Yields
+  bool yields_are_futile = false;       ///< see Yields
 };
 
 /// Counts the fruitless polls of a thread.
@@ -37,8 +39,14 @@ class Waiting {
   /// After a fruitless poll.
   constexpr Pause next(const Awaited& awaited) {
     most_polls_ = kSpins + (awaited.polls_transport ? kTransportYields : kYields);
+    const bool in_crowd = awaited.is_crowded && !awaited.polls_transport;
+    // The rank that is waited for may need this core, and only a sleep gives it away.
+    if (in_crowd && awaited.yields_are_futile) most_polls_ = kPollsIfFutile;
     polls_ = std::min(polls_ + 1, most_polls_);
     const bool slow = is_slow(awaited);
+    // A late yield costs more than all these polls and a sleep.
+    if (awaited.yields_are_late && !slow && !awaited.polls_transport && !awaited.is_transferring)
+      return polls_ < (in_crowd ? kSpins : most_polls_) ? Pause::spin : Pause::sleep;
     if (polls_ < (slow ? kSpinsIfSlow : awaited.polls_transport || awaited.is_crowded ? kFewSpins : kSpins))
       return Pause::spin;
     // Most transports move a long message only while they are polled, and none says how far it is. So a rank that
@@ -66,6 +74,7 @@ class Waiting {
   static constexpr int kTransportYields = 90;
   static constexpr int kSpinsIfSlow = 4;
   static constexpr int kFewSpins = 2;
+  static constexpr int kPollsIfFutile = 40;  // before the thread sleeps
   static constexpr int kPollsPerNap = 2;
   static constexpr int kDoublings = 5;
   static constexpr std::chrono::microseconds kShortestNap{20};
