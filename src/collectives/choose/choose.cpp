@@ -470,11 +470,10 @@ Choice choose(const Team& team, const Collective& collective) {
   if (collective.segment_bytes != 0) choice.segment_bytes = collective.segment_bytes;
   if (!has_split_tree(collective.kind) || choice.algorithm->name == "divided") return choice;
   // Only levels inside the nodes are split. Levels between nodes belong on communication cores.
+  if (collective.split == Collective::kAutomatic && team.progress_cores == 0) return choice;
   const int inside = collectives::levels(collectives::largest_node(team), collective.radix);
-  if (collective.split != Collective::kAutomatic)
-    choice.split = std::min(collective.split, inside);
-  else if (team.progress_cores > 0)
-    choice.split = std::min(split_point(team, collective).best_split, inside);
+  choice.split = std::min(
+      collective.split != Collective::kAutomatic ? collective.split : split_point(team, collective).best_split, inside);
   return choice;
 }
 

@@ -43,7 +43,12 @@ int node_count(const Team& team) {
 
 std::vector<int> sizes_of_nodes(const Team& team) {
   std::vector<int> sizes(static_cast<std::size_t>(node_count(team)));
-  for (const std::int32_t node : team.node_of_rank) ++sizes[static_cast<std::size_t>(node)];
+  // Most ranks follow one of their node.
+  for (auto first = team.node_of_rank.begin(); first != team.node_of_rank.end();) {
+    const auto end = std::find_if(first, team.node_of_rank.end(), [&](std::int32_t node) { return node != *first; });
+    sizes[static_cast<std::size_t>(*first)] += static_cast<int>(end - first);
+    first = end;
+  }
   return sizes;
 }
 
