@@ -21,14 +21,14 @@ class PENSTOCK_API ChoiceByCost {
  public:
   struct Candidate {
     const Algorithm* algorithm;
-    double seconds;  ///< of the length that stands for its class; on nodes of equal size it can be an estimate
+    double seconds;                   ///< an estimate, of the length that stands for its class
     std::uint64_t segment_bytes = 0;  ///< as Choice::segment_bytes
   };
   struct Chosen {
     const Algorithm* algorithm;
     std::string reason;
     std::uint64_t segment_bytes = 0;
-    std::vector<Candidate> candidates{};  ///< whose cost was needed, the cheapest first
+    std::vector<Candidate> candidates{};  ///< whose estimate was needed, the cheapest first
   };
 
   /// `team.rank` and `team.by_cost` do not count.
@@ -39,9 +39,9 @@ class PENSTOCK_API ChoiceByCost {
 
   const Machine& machine() const noexcept;
   /// The row of least cost. It stays the one that is chosen without a machine unless another one gains a tenth. nullptr
-  /// if thresholds decide: on one node, beside communication cores, for operations without costs of all rows that
-  /// matter, for a split, an order of combination or no data. May not fit: lengths of a class differ. The arguments
-  /// must be correct, as choose() checks them.
+  /// if thresholds decide: on one node, beside communication cores, for operations without estimates, for a split, an
+  /// order of combination or no data. May not fit: lengths of a class differ. The arguments must be correct, as
+  /// choose() checks them.
   std::shared_ptr<const Chosen> find(const Collective& collective) const;
 
  private:

@@ -2,7 +2,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <mutex>
 #include <string_view>
 #include <tuple>
@@ -19,24 +18,14 @@
 
 namespace penstock {
 
-/// How many ranks the nodes of a team have. Not in the unnamed namespace, as it is a member of a class that has a name.
-struct NodeSizes {
-  int nodes;
-  int ranks;
-  int smallest;
-  int largest;
-  bool in_blocks;  ///< the ranks of each node follow each other
-};
-
 namespace {
 
-constexpr double kGain = 0.9;                // costs are exact to a tenth
-constexpr int kFewRanks = 16;                // on unequal nodes: bounds are strict, so the choice is that of all costs
+using collectives::cost::NodeSizes;
+
+constexpr double kGain = 0.9;                // estimates are within a third, most within a tenth
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
-constexpr int kMostFollowingRing = 32;       // nodes, among which tasks follow a ring of leaders
 /// Of pipelines, besides their own: a segment on its way keeps each link of a tree for its bytes.
 constexpr std::array<std::uint64_t, 2> kShorterSegments = {8 << 10, 4 << 10};
-constexpr int kMostAlltoallRanks = 1024;  // beyond, planning it for the ranks of one node takes too long
 
 bool has_choice(CollectiveKind kind) {
   return kind == CollectiveKind::bcast || kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
@@ -44,11 +33,11 @@ bool has_choice(CollectiveKind kind) {
          kind == CollectiveKind::reduce_scatter_block;
 }
 
-/// Compositions over two levels. What algorithms among all ranks of many nodes cost takes too long to find, but for
-/// operations whose rounds are alike.
+/// Compositions over two levels, and those among all ranks that have an estimate.
 bool is_candidate(const Algorithm& row) {
   if (row.kind == CollectiveKind::reduce_scatter_block) return row.name != "pairwise";
   return row.kind == CollectiveKind::allgather || row.kind == CollectiveKind::alltoall ||
+         (row.kind == CollectiveKind::allreduce && row.name == "ring") || row.name == "chain" ||
          collectives::levels_row(row.name) != nullptr || row.name.starts_with("leader_") ||
          row.name.starts_with("multi_leader");
 }
@@ -138,7 +127,7 @@ double rounds_of(const Algorithm& row, int nodes) {
 }
 
 /// What a row takes at least, from messages that wait for each other and from what one link carries. It only saves the
-/// cost of rows that cannot win.
+/// estimates of rows that cannot win.
 double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes, const Machine& machine) {
   const Machine::Network& network = machine.network;
   const double hop = network.latency_seconds + 2 * network.overhead_seconds + network.gap_seconds;
@@ -160,7 +149,11 @@ double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes,
     const double in_rounds = is_ring ? others : row.name == "recursive_halving" ? rounds : 1;
     return std::max(in_rounds * hop, ranks_elsewhere * all);
   }
-  if (row.name == "leader_chain") return std::max(others * hop, all);
+  if (row.name == "ring") {
+    const double ranks = sizes.ranks;
+    return std::max(2 * others * hop, 2 * all * (ranks - 1) / ranks);
+  }
+  if (row.name == "chain" || row.name == "leader_chain") return std::max(others * hop, all);
   if (row.name == "leader_ring" || row.name == "multi_leader")
     return std::max(2 * others * hop, 2 * all * others / nodes);
   if (row.name == "leader_scatter") return std::max(others * hop, all * others / nodes);
@@ -192,16 +185,7 @@ double least_seconds(const Algorithm& row, const NodeSizes& sizes, const Team& t
   if (inside.segment > 0 && row.kind != CollectiveKind::bcast) way += rounds * prices.combine(inside.segment);
   if (inside.segment > 0 && row.kind == CollectiveKind::allreduce) way += rounds * hop;
   if (!inside.are_shared) return std::max(between, inside.up + way + inside.down);
-  const double least = std::max({between, inside.up + inside.down, inside.first + way});
-  if (sizes.ranks <= kFewRanks || sizes.smallest == sizes.largest || inside.segment > 0) return least;
-  // The leaders exchange as if they were alone. Unless parts follow the ring, they do so after the tasks that combine.
-  const std::optional<double> alone =
-      row.name == "multi_leader"
-          ? between + bytes / double{collectives::kRingSlots} * machine.node.combine_seconds_per_byte
-          : collectives::cost::estimated_leaders({row.name, team, collective, machine},
-                                                 {.nodes = sizes.nodes, .ranks = 1});
-  const bool overlaps = row.name == "leader_doubling" || sizes.nodes <= kMostFollowingRing;
-  return std::max(least, alone.value_or(between) + (overlaps ? 0 : inside.up + inside.down));
+  return std::max({between, inside.up + inside.down, inside.first + way});
 }
 
 }  // namespace
@@ -228,13 +212,8 @@ struct ChoiceByCost::Memory {
     team.rank = 0;
     team.by_cost = nullptr;
     team.tuning = nullptr;
-    std::vector<std::int32_t> ranks(static_cast<std::size_t>(collectives::node_count(team)));
-    for (const std::int32_t node : team.node_of_rank) ++ranks[static_cast<std::size_t>(node)];
-    sizes = {.nodes = static_cast<int>(ranks.size()),
-             .ranks = team.size(),
-             .smallest = *std::ranges::min_element(ranks),
-             .largest = *std::ranges::max_element(ranks),
-             .in_blocks = std::ranges::is_sorted(team.node_of_rank)};
+    const std::vector<int> ranks = collectives::sizes_of_nodes(team);
+    sizes = collectives::cost::node_sizes(team);
     std::unordered_map<std::int32_t, std::int32_t> first;  // rank on a node of this size
     for (std::int32_t rank = 0; rank < team.size(); ++rank) {
       const std::int32_t size = ranks[static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(rank)])];
@@ -246,7 +225,7 @@ struct ChoiceByCost::Memory {
 
   Team team;
   Machine machine;
-  NodeSizes sizes{};
+  NodeSizes sizes;
   std::vector<std::int32_t> root_alike;  // by root: the one that stands for it
   mutable std::mutex mutex{};
   mutable std::unordered_map<Key, std::shared_ptr<const Chosen>, Hash> chosen{};
@@ -264,13 +243,11 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   const auto least_of = [&](const Algorithm& row, std::uint64_t segment_bytes = 0) {
     return least_seconds(row, sizes, team, in_segments(segment_bytes), machine);
   };
-  const bool are_equal = sizes.smallest == sizes.largest;
-  const auto estimate_of = [&](const Algorithm& row, std::uint64_t segment_bytes = 0) -> std::optional<double> {
-    if (!are_equal) return std::nullopt;
-    return collectives::cost::estimated_seconds(
-        {row.name, team, in_segments(segment_bytes), machine},
-        {.nodes = sizes.nodes, .ranks = sizes.largest, .in_blocks = sizes.in_blocks});
+  const auto estimate_of = [&](const Algorithm& row, std::uint64_t segment_bytes = 0) {
+    return collectives::cost::estimated_seconds({row.name, team, in_segments(segment_bytes), machine}, sizes);
   };
+  const std::optional<double> known_seconds = estimate_of(*known);
+  if (!known_seconds) return {};
   struct Row {
     double least;
     const Algorithm* algorithm;
@@ -282,44 +259,27 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
         (sizes.largest == 1 && has_several_leaders(row)))
       continue;
     if (&row != known) rows.push_back({least_of(row), &row, 0});
-    if (!are_equal || collectives::levels_row(row.name) == nullptr) continue;
+    if (sizes.smallest != sizes.largest || collectives::levels_row(row.name) == nullptr) continue;
     for (const std::uint64_t bytes : kShorterSegments)
       if (bytes < collective.count * collective.item_bytes()) rows.push_back({least_of(row, bytes), &row, bytes});
   }
   std::ranges::stable_sort(rows, {}, &Row::least);
 
-  std::vector<Candidate> candidates;
-  std::optional<double> known_seconds = estimate_of(*known);
-  double best = known_seconds ? *known_seconds * kGain : std::numeric_limits<double>::infinity();
-  std::erase_if(rows, [&](const auto& each) {
-    if (each.least >= best) return false;
-    const std::optional<double> seconds = estimate_of(*each.algorithm, each.segment_bytes);
-    if (!seconds) return each.segment_bytes != 0;
-    candidates.push_back({each.algorithm, *seconds, each.segment_bytes});
-    best = std::min(best, *seconds);
-    return true;
-  });
-  // Those among all ranks have no bound. If another row gains in any case, what the known one costs does not matter.
-  const double known_least = is_candidate(*known) ? least_of(*known) : 0;
-  if (!known_seconds && best >= kGain * known_least) known_seconds = known->seconds(team, collective, machine);
-  if (!known_seconds && !is_candidate(*known)) return {};
-  const double threshold_seconds = known_seconds ? *known_seconds : known_least;
-  if (known_seconds) candidates.push_back({known, *known_seconds});
-  best = std::min(best, threshold_seconds * kGain);
+  std::vector<Candidate> candidates{{known, *known_seconds}};
+  double best = *known_seconds * kGain;
   for (const auto& [least, row, segment_bytes] : rows) {
     if (least >= best) break;
-    // A row that takes longer than the best one so far need not be followed to its end.
-    const std::optional<double> seconds = row->seconds_up_to(team, collective, machine, best);
+    const std::optional<double> seconds = estimate_of(*row, segment_bytes);
     if (!seconds) continue;
-    candidates.push_back({row, *seconds});
+    candidates.push_back({row, *seconds, segment_bytes});
     best = std::min(best, *seconds);
   }
   std::ranges::stable_sort(candidates, {}, &Candidate::seconds);
-  const bool gains = !candidates.empty() && candidates[0].seconds < kGain * threshold_seconds;
-  if (!gains && !known_seconds) return {};
-  const auto best_row = gains ? candidates.begin() : std::ranges::find_if(candidates, [&](const Candidate& each) {
-    return each.algorithm == known && each.segment_bytes == 0;
-  });
+  const auto best_row = candidates[0].seconds < kGain * *known_seconds
+                            ? candidates.begin()
+                            : std::ranges::find_if(candidates, [&](const Candidate& each) {
+                                return each.algorithm == known && each.segment_bytes == 0;
+                              });
   std::string reason = "least cost on this network: " + microseconds(best_row->seconds);
   if (best_row->segment_bytes != 0)
     reason += " in segments of " + std::to_string(best_row->segment_bytes >> 10) + " KiB";
@@ -338,8 +298,7 @@ const Machine& ChoiceByCost::machine() const noexcept { return memory_->machine;
 std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective& collective) const {
   if (memory_->sizes.nodes < 2 || memory_->team.progress_cores > 0 || !has_choice(collective.kind) ||
       collective.split != Collective::kAutomatic || collective.radix != 2 || collective.segment_bytes != 0 ||
-      !collective.commutative || collectives::fixes_order(collective) || collective.count == 0 ||
-      (collective.kind == CollectiveKind::alltoall && memory_->sizes.ranks > kMostAlltoallRanks))
+      !collective.commutative || collectives::fixes_order(collective) || collective.count == 0)
     return nullptr;
   // All ranks choose the same, so nothing that differs between them may count.
   const std::uint64_t item_bytes = collective.item_bytes();

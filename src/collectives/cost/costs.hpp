@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "penstock/collective.hpp"
 #include "penstock/cost_model.hpp"
@@ -67,22 +68,31 @@ std::optional<Time> alike_chunks(const Call& call);
 /// exact.
 template <class Time>
 std::optional<Time> leaders_in_rounds(const Call& call);
-/// Nodes that have as many ranks each.
-struct EqualNodes {
+/// How many ranks the nodes of a team have, and where.
+struct NodeSizes {
   int nodes = 0;
-  int ranks = 0;          ///< of a node
-  bool in_blocks = true;  ///< the ranks of each node follow each other
+  int ranks = 0;  ///< of all nodes
+  int smallest = 0;
+  int largest = 0;
+  int runs = 1;     ///< of ranks that follow each other, of a node
+  int domains = 1;  ///< of a node
+  int shares = 0;   ///< of as many ranks as the smallest node has, of all nodes, rounded up for each
+  /// By a power of two: how many ranks of a node the rank so much further is on another node for. Empty for equal nodes
+  /// in blocks.
+  std::vector<int> leaving{};
+  std::uint64_t all_leave = 0;  ///< of these powers of two (bits), for some node: for all its ranks
 };
-/// What a row takes among equal nodes, without plans, in some microseconds: close enough to tell rows apart that differ
-/// by a third. None for rows that it does not know.
-std::optional<double> estimated_seconds(const Call& call, const EqualNodes& equal);
+NodeSizes node_sizes(const Team& team);
+/// What a row takes, without plans, in some microseconds: close enough to tell rows apart that differ by a third. The
+/// largest node stands for all, and all cores of a node for those of one domain. None for rows that it does not know.
+std::optional<double> estimated_seconds(const Call& call, const NodeSizes& sizes);
 /// Of it, rows of allreduce and reduce by leaders: as leaders_in_rounds(), also where that is not exact: for data in
 /// several segments or chunks, for several leaders of each node among nodes that are no power of two, and by tasks.
-std::optional<double> estimated_leaders(const Call& call, const EqualNodes& equal);
+std::optional<double> estimated_leaders(const Call& call, const NodeSizes& sizes);
 /// Of it, pipelines along trees, of bcast, reduce and allreduce, and broadcasts that scatter.
-std::optional<double> estimated_tree(const Call& call, const EqualNodes& equal);
+std::optional<double> estimated_tree(const Call& call, const NodeSizes& sizes);
 /// Of it, rows of allgather, alltoall and reduce_scatter_block.
-std::optional<double> estimated_exchange(const Call& call, const EqualNodes& equal);
+std::optional<double> estimated_exchange(const Call& call, const NodeSizes& sizes);
 
 /// reduce_scatter: if all parts have one length, as the row of reduce_scatter_block of this name; if not, as
 /// all_ranks().

@@ -1,9 +1,10 @@
-// Estimates of allgather, alltoall and reduce_scatter_block among equal nodes: formulas, without plans. They take what
+// Estimates of allgather, alltoall and reduce_scatter_block: formulas, without plans. They take what
 // a block waits for on its way, and what keeps a core, a process or a link busy, and count the longer of both.
 #include <algorithm>
 #include <bit>
 
 #include "collectives/cost/messages.hpp"
+#include "collectives/cost/rounds.hpp"
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/node_tasks.hpp"
@@ -14,8 +15,19 @@ namespace {
 
 class Exchanges : Messages {
  public:
-  Exchanges(const Call& call, const EqualNodes& equal)
-      : Messages(call, equal), size_(nodes_ * ranks_), block_(block_bytes(call.collective)) {}
+  Exchanges(const Call& call, const NodeSizes& sizes)
+      : Messages(call, sizes),
+        sizes_(sizes),
+        size_(static_cast<std::uint64_t>(sizes.ranks)),
+        block_(block_bytes(call.collective)) {
+    if (call.collective.kind == CollectiveKind::allreduce) block_ /= size_;
+  }
+
+  double allreduce_ring() const {
+    const std::uint64_t pieces =
+        pieces_of(block_, call_.collective.segment_bytes, std::max<std::uint64_t>(1, kMaxExchangePieces / size_));
+    return around(pieces, pieces, prices_.combine(block_ / pieces), 0) + around(pieces, pieces, 0, 0);
+  }
 
   double allgather_ring() const {
     const std::uint64_t pieces = pieces_of(block_, call_.collective.segment_bytes, kMaxFlatRingPieces / size_);
@@ -28,9 +40,10 @@ class Exchanges : Messages {
   }
 
   double allgather_leader_ring() const {
-    const std::uint64_t node_bytes = ranks_ * block_;
-    const std::uint64_t pieces =
-        pieces_of(node_bytes, call_.collective.segment_bytes, std::max<std::uint64_t>(1, kMaxRingPieces / nodes_));
+    const std::uint64_t node_bytes = size_ * block_ / nodes_;
+    const auto runs = static_cast<std::uint64_t>(sizes_.runs);
+    const std::uint64_t most = std::max<std::uint64_t>(1, kMaxRingPieces / nodes_ / runs);
+    const std::uint64_t pieces = runs * pieces_of(node_bytes / runs, call_.collective.segment_bytes, most);
     const std::uint64_t piece = node_bytes / pieces;
     const auto rounds = static_cast<double>(nodes_ - 1);
     const auto each = static_cast<double>(pieces);
@@ -62,7 +75,7 @@ class Exchanges : Messages {
   double allgather_doubling() const {
     double time = prices_.copy(block_);
     for (std::uint64_t distance = 1; distance < size_; distance *= 2)
-      time += swap(distance * block_, distance < ranks_ ? 0 : ranks_);
+      time += swap(distance * block_, crossing(distance));
     return time;
   }
 
@@ -106,7 +119,7 @@ class Exchanges : Messages {
 
   double alltoall_hierarchical() const {
     const std::uint64_t far_bytes = (size_ - ranks_) * block_;
-    const std::uint64_t between = ranks_ * ranks_ * block_;
+    const std::uint64_t between = ranks_ * far_bytes / (nodes_ - 1);
     const auto others = static_cast<double>(ranks_ - 1);
     const auto nodes = static_cast<double>(nodes_ - 1);
     const double direct = others * (copy_in(block_) + receive_inside(block_)) + prices_.copy(block_);
@@ -126,15 +139,15 @@ class Exchanges : Messages {
     const std::uint64_t all = block_ * size_;
     double time = prices_.copy(block_);
     if (full < size_) {
-      const std::uint64_t far = ranks_ % 2;  // between neighbours, of which some are on two nodes
-      time += swap(all, far) / (far == 1 ? 1 : 2) + prices_.combine(all) + swap(block_, far);
+      // Between neighbours, of which some are on two nodes.
+      const std::uint64_t far = sizes_.leaving.empty() ? ranks_ % 2 : crossing(1);
+      time += swap(all, far) / (far > 0 ? 1 : 2) + prices_.combine(all) + swap(block_, far);
     }
     for (std::uint64_t half = full / 2; half > 0; half /= 2) {
       const std::uint64_t bytes = all * half / full;
       // In pairs that leave one rank for both, ranks are twice as far apart.
       const std::uint64_t distance = full < size_ ? 2 * half : half;
-      const bool is_inside = distance < ranks_ && std::has_single_bit(ranks_);
-      time += swap(bytes, is_inside ? 0 : std::min(ranks_, distance)) + prices_.combine(bytes);
+      time += swap(bytes, crossing(distance)) + prices_.combine(bytes);
     }
     return time;
   }
@@ -167,19 +180,24 @@ class Exchanges : Messages {
   }
 
   double reduce_scatter_multi_leader() const {
-    const std::uint64_t steps = nodes_ * (2 * ranks_ + 1);
+    // Where a node has more ranks than the smallest one, leaders have the parts of some.
+    const auto leaders = static_cast<std::uint64_t>(sizes_.smallest);
+    const std::uint64_t parts = (ranks_ + leaders - 1) / leaders;
+    const std::uint64_t steps = nodes_ * parts * (2 * ranks_ + 1);
     const std::uint64_t pieces =
         pieces_of(block_, call_.collective.segment_bytes, std::max<std::uint64_t>(kMultiLeaderSteps / steps, 1));
     const std::uint64_t piece = block_ / pieces;
     const auto each = static_cast<double>(pieces);
     const auto others = static_cast<double>(ranks_ - 1);
     const auto rounds = static_cast<double>(nodes_ - 1);
+    const auto all_parts = static_cast<double>(sizes_.shares);
+    const double sent = all_parts * rounds / static_cast<double>(nodes_);
     const double combine = prices_.combine(piece);
     const double inside = others * (copy_in(piece) + receive_inside(piece) + combine);
-    const double core = each * ((rounds + 1) * inside + rounds * (2 * prices_.overhead() + combine));
-    const double message = on_wires(piece, ranks_);
-    const double wires = rounds * each * message;
-    const double way = rounds * (hop(piece, 1) + combine) + (each - 1) * message;
+    const double core = each * (all_parts * inside + sent * (2 * prices_.overhead() + combine));
+    const double message = on_wires(piece, leaders);
+    const double wires = sent * each * message;
+    const double way = rounds * (hop(piece, 1) + combine) + (each * static_cast<double>(parts) - 1) * message;
     return std::max({core + prices_.latency(), wires + inside + before_wires(piece), way + inside});
   }
 
@@ -198,12 +216,24 @@ class Exchanges : Messages {
   }
 
   /// How many ranks of a node send to another node, over such a distance.
-  std::uint64_t leaving(std::uint64_t distance) const { return std::min({distance, size_ - distance, ranks_}); }
+  std::uint64_t leaving(std::uint64_t distance) const {
+    if (sizes_.leaving.empty()) return std::min({distance, size_ - distance, ranks_});
+    return static_cast<std::uint64_t>(sizes_.leaving[static_cast<std::size_t>(std::countr_zero(distance))]);
+  }
+  /// The same of pairs that swap.
+  std::uint64_t crossing(std::uint64_t distance) const {
+    const bool are_aligned = sizes_.leaving.empty() && std::has_single_bit(ranks_);
+    return are_aligned && distance < ranks_ ? 0 : std::min(leaving(distance), ranks_);
+  }
+  /// Whether all ranks of a node send to another one, over such a distance.
+  bool is_far(std::uint64_t distance) const {
+    return sizes_.leaving.empty() ? distance >= ranks_ : (sizes_.all_leave & distance) != 0;
+  }
 
   /// The same in a round of Bruck's algorithms, in which each rank receives from the one so many ranks ahead. What a
   /// rank has received in all rounds within a node's length has left its node once.
   double turn(std::uint64_t bytes, std::uint64_t distance) const {
-    if (distance >= ranks_) return swap(bytes, leaving(distance));
+    if (is_far(distance)) return swap(bytes, leaving(distance));
     return swap(bytes, 0) + (distance == 1 ? hop(bytes, 1) : 0);
   }
 
@@ -219,7 +249,7 @@ class Exchanges : Messages {
     double on_link = 0;
     double higher = 0;
     for (std::uint64_t bit = 1; bit < size_; bit *= 2) {
-      longest += time_of(bit) - (bit < ranks_ ? 0 : 2 * prices_.overhead() + prices_.latency());
+      longest += time_of(bit) - (!is_far(bit) ? 0 : 2 * prices_.overhead() + prices_.latency());
       on_link += static_cast<double>(leaving(bit)) * prices_.on_link(bytes_of(bit));
     }
     longest = std::max(longest, on_link);
@@ -249,7 +279,8 @@ class Exchanges : Messages {
       return std::max({rounds * core + copy, rounds * far_pieces * message + before_wires(piece), way});
     }
     const double receives_near = receive_inside(part) + combine;
-    const double core = near_pieces * copy_in(part) + near_pieces * receives_near;
+    // Some ranks send to another domain of their node. Other rows of allgather, whose estimates ignore it, do so too.
+    const double core = near_pieces * (copy_in(part, sizes_.domains > 1 && combine > 0) + receives_near);
     const double core_out = near_pieces * receives_near + far_pieces * sends;
     const double core_in = near_pieces * copy_in(part) + far_pieces * receives;
     const double busiest = std::max({ranks_ > 2 ? core : 0, core_out, core_in, far_pieces * message});
@@ -259,35 +290,38 @@ class Exchanges : Messages {
     return std::max(rounds * busiest + before_wires(piece), way) + copy;
   }
 
+  const NodeSizes& sizes_;
   std::uint64_t size_;
   std::uint64_t block_;
 };
 
 }  // namespace
 
-std::optional<double> estimated_exchange(const Call& call, const EqualNodes& equal) {
-  if (equal.nodes < 2 || !call.team.domain_of_rank.empty() || equal.ranks > call.machine.node.cores)
-    return std::nullopt;
-  const Exchanges exchanges(call, equal);
+std::optional<double> estimated_exchange(const Call& call, const NodeSizes& sizes) {
+  if (sizes.nodes < 2) return std::nullopt;
+  const Exchanges exchanges(call, sizes);
   switch (call.collective.kind) {
+    case CollectiveKind::allreduce:
+      if (call.row == "ring" && call.collective.count >= kFewElements * static_cast<std::uint64_t>(sizes.ranks))
+        return exchanges.allreduce_ring();
+      return std::nullopt;
     case CollectiveKind::allgather:
       if (call.row == "ring") return exchanges.allgather_ring();
-      if (!equal.in_blocks) return std::nullopt;
       if (call.row == "leader_ring") return exchanges.allgather_leader_ring();
       if (call.row == "recursive_doubling") return exchanges.allgather_doubling();
       if (call.row == "bruck") return exchanges.allgather_bruck();
       return std::nullopt;
     case CollectiveKind::alltoall:
-      if (call.row == "pairwise" && !call.collective.in_place) return exchanges.alltoall_pairwise();
+      if (call.row == "pairwise") return exchanges.alltoall_pairwise();
       if (call.row == "hierarchical") return exchanges.alltoall_hierarchical();
-      if (call.row == "bruck" && equal.in_blocks) return exchanges.alltoall_bruck();
+      if (call.row == "bruck") return exchanges.alltoall_bruck();
       return std::nullopt;
     case CollectiveKind::reduce_scatter_block:
       if (call.row == "ring") return exchanges.reduce_scatter_ring();
       if (call.row == "hierarchical") return exchanges.reduce_scatter_hierarchical();
       if (call.row == "sorted") return exchanges.reduce_scatter_sorted();
       if (call.row == "multi_leader") return exchanges.reduce_scatter_multi_leader();
-      if (call.row == "recursive_halving" && equal.in_blocks) return exchanges.reduce_scatter_halving();
+      if (call.row == "recursive_halving") return exchanges.reduce_scatter_halving();
       return std::nullopt;
     default: return std::nullopt;
   }

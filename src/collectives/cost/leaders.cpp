@@ -16,9 +16,9 @@ namespace {
 // simulations of the plans, for machines of all kinds, which the tests compare with the estimates.
 constexpr double kFilledOfCore = 0.2;
 constexpr double kFilledOfLink = 0.4;
-constexpr int kFollowedRingNodes = 16;  // of estimates
+constexpr int kFollowedRingNodes = 8;  // of estimates
 // Segments or batches of all slots, and the least of one: time grows by the same with each further one.
-constexpr std::size_t kFollowed = 8;
+constexpr std::size_t kFollowed = 4;
 constexpr std::size_t kFewest = 2;
 constexpr std::size_t kFewestDoubled = 4;  // they take turns, unless there is one
 constexpr int kMostRingNodes = 512;        // each is a round: more take longer to follow than a choice may
@@ -37,7 +37,7 @@ std::optional<Among> among_of(std::string_view row, bool has_one_rank_each) {
 /// spread when the leaders have some of the result.
 class ByTasks : Messages {
  public:
-  ByTasks(const Call& call, int nodes, int ranks) : Messages(call, {.nodes = nodes, .ranks = ranks}) {}
+  using Messages::Messages;
 
   /// `alone`: what the leaders take without them.
   double seconds(double alone, Among among, std::uint64_t slots) const {
@@ -59,12 +59,15 @@ class ByTasks : Messages {
 };
 
 template <class Time>
-std::optional<Time> in_rounds(const Call& call, int nodes, int ranks, bool is_exact) {
+std::optional<Time> in_rounds(const Call& call, const NodeSizes& sizes, bool is_exact) {
   const Team& team = call.team;
   const bool is_known =
       call.collective.kind == CollectiveKind::allreduce ||
       (call.collective.kind == CollectiveKind::reduce && call.row.starts_with("leader_") && !is_exact);
-  if (!is_known || !team.domain_of_rank.empty() || nodes < 2 || ranks > call.machine.node.cores) return std::nullopt;
+  const int nodes = sizes.nodes;
+  const int ranks = sizes.largest;
+  if (!is_known || (is_exact && (!team.domain_of_rank.empty() || ranks > call.machine.node.cores)) || nodes < 2)
+    return std::nullopt;
   const std::optional<Among> among = among_of(call.row, ranks == 1);
   if (!among || (is_exact && among == Among::ring && nodes > kMostRingNodes)) return std::nullopt;
   const bool by_messages = call.row.starts_with("multi_leader_");
@@ -74,15 +77,22 @@ std::optional<Time> in_rounds(const Call& call, int nodes, int ranks, bool is_ex
   const int most_slots = by_messages                  ? static_cast<int>(kManySlots)
                          : call.row == "multi_leader" ? static_cast<int>(kRingSlots)
                                                       : 1;
-  const std::uint64_t chunks = call.row == "multi_leader_pipeline" ? chunks_of(call.collective, ranks) : 1;
-  const int slots = std::min(most_slots, ranks);
+  const std::uint64_t chunks = call.row == "multi_leader_pipeline" ? chunks_of(call.collective, sizes.smallest) : 1;
+  const int slots = std::min(most_slots, sizes.smallest);
   // Of a long ring some rounds tell about all.
   const bool is_followed = is_exact || *among != Among::ring || nodes <= kFollowedRingNodes;
   const int followed = is_followed ? nodes : kFollowedRingNodes;
   Collective part = call.collective;
   if (!is_followed) part.count = part.count * static_cast<std::uint64_t>(followed) / static_cast<std::uint64_t>(nodes);
-  Rounds<Time> rounds({call.row, team, is_followed ? call.collective : part, call.machine}, followed, ranks, slots,
-                      *among, chunks, by_tasks, nodes);
+  Rounds<Time> rounds({call.row, team, is_followed ? call.collective : part, call.machine}, {.nodes = followed,
+                                                                                             .ranks = ranks,
+                                                                                             .slots = slots,
+                                                                                             .among = *among,
+                                                                                             .chunks = chunks,
+                                                                                             .is_alone = by_tasks,
+                                                                                             .in_segments_of = nodes,
+                                                                                             .by_groups = !is_exact,
+                                                                                             .domains = sizes.domains});
   if (is_exact && (!rounds.is_exact() || chunks > 1)) return std::nullopt;
   const bool has_pairs = !std::has_single_bit(static_cast<unsigned>(nodes)) && among != Among::ring;
   const auto time_of = [&](Rounds<Time> of) {
@@ -107,34 +117,68 @@ std::optional<Time> in_rounds(const Call& call, int nodes, int ranks, bool is_ex
   }
   time = rounds.drift() * time;
   if constexpr (std::same_as<Time, double>)
-    if (by_tasks) return ByTasks(call, nodes, ranks).seconds(time, *among, static_cast<std::uint64_t>(slots));
+    if (by_tasks) return ByTasks(call, sizes).seconds(time, *among, static_cast<std::uint64_t>(slots));
   return time;
 }
 
 }  // namespace
 
+NodeSizes node_sizes(const Team& team) {
+  const auto ranks = static_cast<std::size_t>(team.size());
+  const std::vector<std::int32_t>& node_of = team.node_of_rank;
+  const std::vector<int> of_node = sizes_of_nodes(team);
+  std::vector<int> runs(of_node.size());
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    if (rank == 0 || node_of[rank] != node_of[rank - 1]) ++runs[static_cast<std::size_t>(node_of[rank])];
+  NodeSizes sizes{.nodes = static_cast<int>(of_node.size()),
+                  .ranks = team.size(),
+                  .smallest = std::ranges::min(of_node),
+                  .largest = std::ranges::max(of_node),
+                  .runs = std::ranges::max(runs)};
+  for (const int each : of_node) sizes.shares += (each + sizes.smallest - 1) / sizes.smallest;
+  if (!team.domain_of_rank.empty()) {
+    std::vector<std::vector<std::int32_t>> domains(of_node.size());
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      std::vector<std::int32_t>& known = domains[static_cast<std::size_t>(node_of[rank])];
+      if (std::ranges::find(known, team.domain_of_rank[rank]) == known.end())
+        known.push_back(team.domain_of_rank[rank]);
+      sizes.domains = std::max(sizes.domains, static_cast<int>(known.size()));
+    }
+  }
+  if (sizes.runs == 1 && sizes.smallest == sizes.largest) return sizes;
+  for (std::size_t distance = 1; distance < ranks; distance *= 2) {
+    std::vector<int> leaving(of_node.size());
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      if (node_of[rank] != node_of[(rank + distance) % ranks]) ++leaving[static_cast<std::size_t>(node_of[rank])];
+    sizes.leaving.push_back(std::ranges::max(leaving));
+    for (std::size_t node = 0; node < of_node.size(); ++node)
+      if (leaving[node] == of_node[node]) sizes.all_leave |= distance;
+  }
+  return sizes;
+}
+
 template <class Time>
 std::optional<Time> leaders_in_rounds(const Call& call) {
-  const std::vector<int> sizes = sizes_of_nodes(call.team);
-  if (std::ranges::any_of(sizes, [&](int size) { return size != sizes[0]; })) return std::nullopt;
-  return in_rounds<Time>(call, static_cast<int>(sizes.size()), sizes[0], true);
+  const NodeSizes sizes = node_sizes(call.team);
+  return sizes.smallest == sizes.largest ? in_rounds<Time>(call, sizes, true) : std::nullopt;
 }
 
 template std::optional<double> leaders_in_rounds<double>(const Call&);
 template std::optional<Cost> leaders_in_rounds<Cost>(const Call&);
 
-std::optional<double> estimated_leaders(const Call& call, const EqualNodes& equal) {
-  return in_rounds<double>(call, equal.nodes, equal.ranks, false);
+std::optional<double> estimated_leaders(const Call& call, const NodeSizes& sizes) {
+  return in_rounds<double>(call, sizes, false);
 }
 
-std::optional<double> estimated_seconds(const Call& call, const EqualNodes& equal) {
+std::optional<double> estimated_seconds(const Call& call, const NodeSizes& sizes) {
   switch (call.collective.kind) {
     case CollectiveKind::bcast:
     case CollectiveKind::reduce:
     case CollectiveKind::allreduce:
-      if (const std::optional<double> seconds = estimated_tree(call, equal)) return seconds;
-      return estimated_leaders(call, equal);
-    default: return estimated_exchange(call, equal);
+      if (const std::optional<double> seconds = estimated_tree(call, sizes)) return seconds;
+      if (const std::optional<double> seconds = estimated_leaders(call, sizes)) return seconds;
+      return estimated_exchange(call, sizes);
+    default: return estimated_exchange(call, sizes);
   }
 }
 

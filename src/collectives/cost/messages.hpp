@@ -1,4 +1,4 @@
-// What messages among equal nodes take, for estimates that make no plans.
+// What messages among nodes take, for estimates that make no plans.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace penstock::collectives::cost {
 
 class Messages {
  public:
-  Messages(const Call& call, const EqualNodes& equal)
+  Messages(const Call& call, const NodeSizes& sizes)
       : call_(call),
         prices_{call.machine},
         single_copy_(call.team.single_copy),
-        nodes_(static_cast<std::uint64_t>(equal.nodes)),
-        ranks_(static_cast<std::uint64_t>(equal.ranks)) {}
+        nodes_(static_cast<std::uint64_t>(sizes.nodes)),
+        ranks_(static_cast<std::uint64_t>(sizes.largest)) {}
 
  protected:
   bool are_shared() const {
@@ -27,7 +27,7 @@ class Messages {
   }
   std::uint64_t cores_of_node() const { return static_cast<std::uint64_t>(std::max(1, call_.machine.node.cores)); }
   bool is_read(std::uint64_t bytes) const { return prices_.is_read(bytes, single_copy_); }
-  double copy_in(std::uint64_t bytes) const { return is_read(bytes) ? 0 : prices_.copy(bytes); }
+  double copy_in(std::uint64_t bytes, bool far = false) const { return is_read(bytes) ? 0 : prices_.copy(bytes, far); }
   double receive_inside(std::uint64_t bytes) const {
     return prices_.flag() + (is_read(bytes) ? prices_.remote_read(bytes) : prices_.copy(bytes));
   }
@@ -83,7 +83,7 @@ class Messages {
   cost_model::Prices<double> prices_;
   bool single_copy_;
   std::uint64_t nodes_;
-  std::uint64_t ranks_;  // of a node
+  std::uint64_t ranks_;  // of the largest node
 };
 
 }  // namespace penstock::collectives::cost

@@ -20,6 +20,7 @@
 namespace penstock::collectives::cost {
 
 inline constexpr std::uint64_t kMostBatches = kMaxTaskGroups / 2;  // inside the nodes, up and down
+inline constexpr int kFollowedSlots = 4;                           // by groups
 inline constexpr std::uint64_t kFewElements = 8;                   // parts of fewer differ too much in their lengths
 
 enum class Among : std::uint8_t { doubling, halving, ring };
@@ -31,20 +32,30 @@ enum class Last : std::uint8_t { in_pairs, others };
 template <class Time>
 class Rounds {
  public:
-  /// `is_alone`: without the work inside the nodes. `in_segments_of`: nodes of a ring of which `nodes` are followed.
-  Rounds(const Call& call, int nodes, int ranks, int slots, Among among, std::uint64_t chunks, bool is_alone,
-         int in_segments_of)
+  struct Shape {
+    int nodes;
+    int ranks;  // of a node
+    int slots;
+    Among among;
+    std::uint64_t chunks;
+    bool is_alone;       // without the work inside the nodes
+    int in_segments_of;  // nodes of a ring of which `nodes` are followed
+    bool by_groups;      // not each leader and rank is followed
+    int domains = 1;     // of a node, by groups
+  };
+  Rounds(const Call& call, const Shape& shape)
       : prices_{call.machine},
         single_copy_(call.team.single_copy),
-        among_(among),
-        nodes_(nodes),
-        ranks_(ranks),
-        slots_(slots),
-        extras_(nodes),
+        among_(shape.among),
+        nodes_(shape.nodes),
+        ranks_(shape.ranks),
+        slots_(shape.slots),
+        extras_(shape.nodes),
         item_bytes_(call.collective.item_bytes()),
-        goes_up_(!is_alone),
-        goes_down_(!is_alone && call.collective.kind == CollectiveKind::allreduce),
+        goes_up_(!shape.is_alone),
+        goes_down_(!shape.is_alone && call.collective.kind == CollectiveKind::allreduce),
         is_to_one_(call.collective.kind == CollectiveKind::reduce && extras_.extra == 0) {
+    const auto [nodes, ranks, slots, among, chunks, is_alone, in_segments_of, by_groups, domains] = shape;
     const std::uint64_t bytes = block_bytes(call.collective) / chunks;
     const std::uint64_t given = chunks > 1 ? 0 : call.collective.segment_bytes;
     part_bytes_ = std::max(bytes / static_cast<std::uint64_t>(slots), item_bytes_);
@@ -82,6 +93,19 @@ class Rounds {
       streams_ *= chunks;
       drifts_ = chunks == 1;
     }
+    tree_ranks_ = ranks;
+    tree_slots_ = slots;
+    if (domains > 1) {
+      tree_ranks_ = (ranks + domains - 1) / domains;
+      levels_above_ = log2_ceil(domains);
+      others_ = slots > 1 ? std::max(1, slots - std::max(0, slots - (domains - 1) * tree_ranks_)) : 1;
+    }
+    if (!by_groups) return;
+    by_groups_ = true;
+    const int group = (slots + kFollowedSlots - 1) / kFollowedSlots;
+    slots_ = (slots + group - 1) / group;
+    weight_ = static_cast<double>(slots) / slots_;
+    ranks_ = 1;
   }
 
   /// Whether messages come in the order in which they are looked at. Segments overtake each other, and so do messages
@@ -109,19 +133,19 @@ class Rounds {
   /// Nodes drift apart in exchanges of many segments: so many times longer do they take.
   double drift() const {
     if (streams_ == 1 || among_ == Among::ring || !drifts_) return 1;
-    if (among_ == Among::halving) return extras_.extra == 0 ? (is_to_one_ ? 1 : 1.05) : ranks_ == 1 ? 1.18 : 1.12;
+    if (among_ == Among::halving) return extras_.extra == 0 ? (is_to_one_ ? 1 : 1.05) : tree_ranks_ == 1 ? 1.18 : 1.12;
     return extras_.extra > 0 ? 1.08 : 1;
   }
 
   /// When all of a chunk is complete.
   Time time(Last last) {
-    core_.assign(static_cast<std::size_t>(ranks_), {});
+    core_.assign(static_cast<std::size_t>(by_groups_ ? slots_ : ranks_), {});
     injection_.assign(static_cast<std::size_t>(slots_), {});
     out_ = in_ = {};
     sums_.assign(static_cast<std::size_t>(batches_ * slots_ * ranks_), Time{});
-    if (goes_up_) up();
+    if (goes_up_) by_groups_ ? up_alike() : up();
     exchange(last);
-    if (goes_down_) down();
+    if (goes_down_) by_groups_ ? down_alike() : down();
     Time end = latest(sums_);
     for (const Server<Time>& core : core_) end = std::max(end, core.free());
     return end;
@@ -144,23 +168,96 @@ class Rounds {
   }
 
  private:
-  /// Whether each core sends and receives as many messages over this distance in the trees of all slots. Exact costs
-  /// follow them one by one.
-  bool are_alike(int distance) const {
-    return slots_ % (2 * distance) == 0 && ranks_ % (2 * distance) == 0 && !is_exact();
+  /// All ranks do the same in the trees of several slots, as far as they all take part: one rank stands for them. Its
+  /// children in a tree had the same subtree as it has itself, but for the last one, which is smaller.
+  /// Of several domains, the first rank of one stands for all: those of others have their leaders in the trees of all
+  /// slots that are led elsewhere.
+  struct Level {
+    bool is_top;
+    bool is_far;
+    double messages;  // of each core, if all both send and receive; 0: some send, others receive
+  };
+  int levels() const { return log2_ceil(tree_ranks_) + levels_above_; }
+  int levels_of_last() const {
+    return levels_above_ > 0 ? levels() : log2_ceil(std::max(1, tree_ranks_ - (1 << (levels() - 1))));
   }
-  /// Then all cores have work of this length for each batch.
-  void work_alike(int distance, const Time& each) {
-    const Time work = static_cast<double>(slots_ / (2 * distance)) * each;
-    for (int batch = 0; batch < batches_; ++batch) {
-      const auto sums = std::span(sums_).subspan(static_cast<std::size_t>(batch * slots_ * ranks_),
-                                                 static_cast<std::size_t>(slots_ * ranks_));
-      Time ready{};
-      for (const Time& sum : sums) ready = std::max(ready, sum);
-      Time end{};
-      for (Server<Time>& core : core_) end = std::max(end, core.take(ready, work));
-      std::ranges::fill(sums, end);
+  Level level(int number) const {
+    if (levels_above_ > 0)
+      return {false, number >= log2_ceil(tree_ranks_), others_ > 1 ? static_cast<double>(others_) : 0};
+    const int distance = 1 << number;
+    const int pairs = (tree_ranks_ + distance - 1) / (2 * distance);
+    const bool all = 2 * distance <= tree_slots_;
+    return {number + 1 == levels(), false,
+            all ? std::max(1.0, static_cast<double>(tree_slots_ * pairs) / tree_ranks_) : 0};
+  }
+  /// What a core copies, and what it receives, if all do the same.
+  Time alike(const Level& at, const Time& received) const {
+    return levels_above_ > 0 ? copied_in(at.is_far) + at.messages * received
+                             : at.messages * (copied_in(at.is_far) + received);
+  }
+  Time offer(Server<Time>& from, const Time& ready, bool far) const {
+    if (prices_.is_read(batch_bytes_, single_copy_)) return ready;
+    const Time copy = prices_.copy(batch_bytes_, far);
+    const Time end = from.take(ready, copy);
+    return batch_bytes_ > prices_.machine.node.message_bytes ? end - copy : end;
+  }
+  Time copied_in(bool far) const {
+    return prices_.is_read(batch_bytes_, single_copy_) ? Time{} : prices_.copy(batch_bytes_, far);
+  }
+
+  void up_alike() {
+    Server<Time> own;
+    std::vector<Time> sums(static_cast<std::size_t>(batches_));
+    Server<Time> last;
+    std::vector<Time> last_sums;
+    const Time combine = prices_.combine(batch_bytes_);
+    for (int number = 0; number < levels(); ++number) {
+      if (number == levels_of_last()) {
+        last = own;
+        last_sums = sums;
+      }
+      const Level at = level(number);
+      const Time receive = receive_inside(at.is_far);
+      if (at.messages > 0) {
+        for (Time& each : sums) each = own.take(each, alike(at, receive + combine));
+        continue;
+      }
+      Server<Time> child = at.is_top ? last : own;
+      offered_ = at.is_top ? last_sums : sums;
+      for (Time& each : offered_) each = offer(child, each, at.is_far);
+      for (std::size_t i = 0; i < sums.size(); ++i)
+        sums[i] = own.take(std::max(own.take(offered_[i], receive), sums[i]), combine);
     }
+    std::ranges::fill(core_, own);
+    for (int batch = 0; batch < batches_; ++batch)
+      for (int slot = 0; slot < slots_; ++slot) sum(slot, batch, 0) = sums[static_cast<std::size_t>(batch)];
+  }
+
+  void down_alike() {
+    std::vector<Time> sums(static_cast<std::size_t>(batches_));
+    for (int batch = 0; batch < batches_; ++batch)
+      for (int slot = 0; slot < slots_; ++slot)
+        sums[static_cast<std::size_t>(batch)] = std::max(sums[static_cast<std::size_t>(batch)], sum(slot, batch, 0));
+    Server<Time> own =
+        *std::max_element(core_.begin(), core_.end(), [](const auto& a, const auto& b) { return a.free() < b.free(); });
+    for (int number = levels(); number-- > 0;) {
+      const Level at = level(number);
+      const Time receive = receive_inside(at.is_far);
+      if (at.messages > 0) {
+        for (Time& each : sums) each = own.take(each, alike(at, receive));
+        continue;
+      }
+      Server<Time> parent = own;
+      offered_ = sums;
+      for (Time& each : offered_) each = offer(parent, each, at.is_far);
+      if (at.is_top && levels_of_last() < number) {
+        own = parent;
+        continue;
+      }
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = own.take(offered_[i], receive);
+    }
+    core_.push_back(own);
+    sums_ = sums;
   }
 
   void up() {
@@ -168,10 +265,6 @@ class Rounds {
     const Time receive = receive_inside();
     const Time combine = prices_.combine(batch_bytes_);
     for (int distance = 1; distance < ranks_; distance *= 2) {
-      if (are_alike(distance)) {
-        work_alike(distance, (is_read ? Time{} : prices_.copy(batch_bytes_)) + receive + combine);
-        continue;
-      }
       offered_.clear();
       for (int batch = 0; batch < batches_; ++batch)
         for (int slot = 0; slot < slots_; ++slot)
@@ -193,10 +286,6 @@ class Rounds {
     const Time receive = receive_inside();
     for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(ranks_))) / 2; distance > 0;
          distance /= 2) {
-      if (are_alike(distance)) {
-        work_alike(distance, (is_read ? Time{} : prices_.copy(batch_bytes_)) + receive);
-        continue;
-      }
       offered_.clear();
       for (int batch = 0; batch < batches_; ++batch)
         for (int slot = 0; slot < slots_; ++slot)
@@ -328,7 +417,7 @@ class Rounds {
     for (std::size_t stream = 0; stream < streams_; ++stream)
       for (int slot = 0; slot < slots_; ++slot) {
         absorbed_.push_back(arrive(slot, ready(slot, stream), Time{}, bytes));
-        if (meets_others) in_.take(in_.free(), prices_.on_link(next_bytes));
+        if (meets_others) in_.take(in_.free(), on_link(next_bytes));
       }
     // These were the other node's.
     core_ = cores;
@@ -344,13 +433,13 @@ class Rounds {
   Time arrive(int slot, const Time& ready, const Time& posted, std::uint64_t bytes) {
     const Time latency = prices_.latency();
     const Time on_process = prices_.on_process(bytes);
-    const Time on_link = prices_.on_link(bytes);
+    const Time passes = on_link(bytes);
     Time leaves = core(slot, 0).take(ready, prices_.overhead());
     if (!prices_.is_eager(bytes)) leaves = std::max(leaves + latency, posted) + latency;
     Time left = injection_[static_cast<std::size_t>(slot)].take(leaves, on_process);
-    const Time out = out_.take(left - on_process, on_link);
+    const Time out = out_.take(left - on_process, passes);
     left = std::max(left, out);
-    return std::max(in_.take(out - on_link + latency, on_link), left + latency);
+    return std::max(in_.take(out - passes + latency, passes), left + latency);
   }
   Time receive(int slot, const Time& arrived, Round round) {
     Server<Time>& own = core(slot, 0);
@@ -358,17 +447,22 @@ class Rounds {
     return round.combines ? own.take(received, prices_.combine(round.bytes)) : received;
   }
 
+  /// Of the messages of a group.
+  Time on_link(std::uint64_t bytes) const { return weight_ * prices_.on_link(bytes); }
+
   Time copy_in(int slot, int batch, int place) {
     const Time copy = prices_.copy(batch_bytes_);
     const Time end = core(slot, place).take(sum(slot, batch, place), copy);
     return batch_bytes_ > prices_.machine.node.message_bytes ? end - copy : end;
   }
-  Time receive_inside() const {
+  Time receive_inside(bool far = false) const {
     const bool is_read = prices_.is_read(batch_bytes_, single_copy_);
-    return prices_.flag() + (is_read ? prices_.remote_read(batch_bytes_) : prices_.copy(batch_bytes_));
+    return prices_.flag() + (is_read ? prices_.remote_read(batch_bytes_) : prices_.copy(batch_bytes_, far));
   }
 
-  int rank_at(int slot, int place) const { return slot + place < ranks_ ? slot + place : slot + place - ranks_; }
+  int rank_at(int slot, int place) const {
+    return by_groups_ ? slot : slot + place < ranks_ ? slot + place : slot + place - ranks_;
+  }
   Server<Time>& core(int slot, int place) { return core_[static_cast<std::size_t>(rank_at(slot, place))]; }
   Time& sum(int slot, int batch, int place) {
     return sums_[static_cast<std::size_t>((batch * slots_ + slot) * ranks_ + place)];
@@ -389,13 +483,19 @@ class Rounds {
   bool goes_down_;
   bool is_to_one_;  // a reduce among a power of two of nodes; with pairs it takes as long as an allreduce
   bool drifts_ = true;
+  bool by_groups_ = false;
+  int tree_ranks_ = 1;  // of a node, of which ranks_ are followed
+  int tree_slots_ = 1;
+  int levels_above_ = 0;     // of the domains of a node
+  int others_ = 1;           // slots led in other domains
+  double weight_ = 1;        // slots that one stands for
   int batches_ = 1;          // inside the nodes
   std::size_t streams_ = 1;  // segments between them
   std::uint64_t part_bytes_ = 0;
   std::uint64_t batch_bytes_ = 0;
   std::uint64_t smallest_bytes_ = 0;
   std::vector<Round> rounds_;
-  std::vector<Server<Time>> core_;       // by rank
+  std::vector<Server<Time>> core_;       // by rank, or group of slots
   std::vector<Server<Time>> injection_;  // by slot
   Server<Time> out_;
   Server<Time> in_;

@@ -19,7 +19,9 @@ constexpr double kInTheWay = 0.4;  // messages of later rounds, on the same link
 // Leaders that exchange parts: so few have no rounds that get in each other's way, and of so many parts come in time.
 constexpr std::uint64_t kFewNodes = 3;
 constexpr std::uint64_t kSomeNodes = 8;
-constexpr double kBurst = 0.775;  // fitted to simulations
+constexpr double kBurst = 0.775;      // fitted to simulations
+constexpr int kFewRanksOfChain = 2;   // of a node: each core waits for both kinds of messages
+constexpr double kChainOfSums = 1.2;  // they leave in bursts; fitted as well
 
 /// The subtrees of a tree that is no chain, by their numbers of nodes. A time of one follows from those of its top's
 /// children, in the order in which they are sent to.
@@ -75,8 +77,8 @@ class Subtrees {
 
 class Trees : Messages {
  public:
-  Trees(const Call& call, const EqualNodes& equal, Between between, bool by_tasks)
-      : Messages(call, equal), between_(between), by_tasks_(by_tasks && equal.ranks > 1) {
+  Trees(const Call& call, const NodeSizes& sizes, Between between, bool by_tasks)
+      : Messages(call, sizes), between_(between), by_tasks_(by_tasks && sizes.largest > 1) {
     const CollectiveKind kind = call.collective.kind;
     const std::uint32_t segments = Segments(call.collective).count();
     segments_ = static_cast<double>(segments);
@@ -84,7 +86,7 @@ class Trees : Messages {
     are_equal_ = call.collective.count % segments == 0;
     goes_up_ = kind != CollectiveKind::bcast;
     goes_down_ = kind != CollectiveKind::reduce;
-    levels_inside_ = static_cast<double>(log2_ceil(equal.ranks));
+    levels_inside_ = static_cast<double>(log2_ceil(sizes.largest));
     cores_ = static_cast<double>(std::min(ranks_, cores_of_node()));
     if (!by_tasks_) return;
     const std::uint32_t per_batch = segments_per_batch(kind, segments);
@@ -332,11 +334,33 @@ class Trees : Messages {
   double task_down_ = 0;
 };
 
+/// A chain through all ranks, node by node.
+class Chains : Messages {
+ public:
+  Chains(const Call& call, const NodeSizes& sizes)
+      : Messages(call, sizes), others_(static_cast<double>(sizes.ranks - sizes.nodes)) {}
+
+  double seconds() const {
+    const std::uint64_t segments = Segments(call_.collective).count();
+    const std::uint64_t bytes = block_bytes(call_.collective) / segments;
+    const double combine = call_.collective.kind == CollectiveKind::bcast ? 0 : prices_.combine(bytes);
+    const double near = receive_inside(bytes) + combine;
+    const double far = prices_.overhead() + combine;
+    const double busiest = std::max({near + copy_in(bytes), near + prices_.overhead(), far + copy_in(bytes)});
+    const double way = static_cast<double>(nodes_ - 1) * (hop(bytes, 1) + combine) + others_ * (copy_in(bytes) + near);
+    const double time = way + static_cast<double>(segments - 1) * std::max(busiest, on_wires(bytes, 1));
+    return call_.collective.kind == CollectiveKind::bcast || segments == 1 ? time : kChainOfSums * time;
+  }
+
+ private:
+  double others_;  // ranks that do not begin a node
+};
+
 /// Broadcasts that scatter the data to the leaders, which allgather the parts.
 class Scattered : Messages {
  public:
-  Scattered(const Call& call, const EqualNodes& equal)
-      : Messages(call, equal), all_(block_bytes(call.collective)), part_(all_ / nodes_) {}
+  Scattered(const Call& call, const NodeSizes& sizes)
+      : Messages(call, sizes), all_(block_bytes(call.collective)), part_(all_ / nodes_) {}
 
   double by_ring() const {
     const std::uint64_t segments = pieces_of(part_, call_.collective.segment_bytes, kMaxExchangePieces / nodes_);
@@ -412,19 +436,19 @@ class Scattered : Messages {
 
 }  // namespace
 
-std::optional<double> estimated_tree(const Call& call, const EqualNodes& equal) {
-  if (equal.nodes < 2 || !call.team.domain_of_rank.empty() || equal.ranks > call.machine.node.cores)
-    return std::nullopt;
+std::optional<double> estimated_tree(const Call& call, const NodeSizes& sizes) {
+  if (sizes.nodes < 2) return std::nullopt;
   if (const LevelsRow* row = levels_row(call.row))
-    return Trees(call, equal, row->between,
-                 uses_tasks(call.team, call.collective, row->inside, equal.nodes, equal.ranks))
+    return Trees(call, sizes, row->between,
+                 uses_tasks(call.team, call.collective, row->inside, sizes.nodes, sizes.largest))
         .seconds();
-  if (call.row == "leader_scatter") return Scattered(call, equal).by_ring();
-  if (call.row == "leader_scatter_doubling") return Scattered(call, equal).by_doubling();
+  if (call.row == "leader_scatter") return Scattered(call, sizes).by_ring();
+  if (call.row == "leader_scatter_doubling") return Scattered(call, sizes).by_doubling();
   // Trees over all ranks.
-  if (equal.ranks > 1) return std::nullopt;
-  if (call.row == "binomial") return Trees(call, equal, Between::binomial, false).seconds();
-  if (call.row == "chain") return Trees(call, equal, Between::chain, false).seconds();
+  if (call.row == "chain" && sizes.largest > kFewRanksOfChain) return Chains(call, sizes).seconds();
+  if (sizes.largest > 1) return std::nullopt;
+  if (call.row == "binomial") return Trees(call, sizes, Between::binomial, false).seconds();
+  if (call.row == "chain") return Trees(call, sizes, Between::chain, false).seconds();
   return std::nullopt;
 }
 

@@ -234,7 +234,7 @@ TEST(Costs, UpToALimitAreTheSameOrNone) {
 
 const Team kUnequal{.node_of_rank = {0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 4, 4}};
 
-TEST(ChoiceByCost, IsThatOfAllCostsOrCloseToItOnEqualNodes) {
+TEST(ChoiceByCost, IsThatOfAllCostsOrCloseToIt) {
   const auto is_candidate = [](const Algorithm& row) {
     if (row.kind == CollectiveKind::reduce_scatter_block) return row.name != "pairwise";
     return row.kind == CollectiveKind::allgather || row.kind == CollectiveKind::alltoall ||
@@ -268,15 +268,11 @@ TEST(ChoiceByCost, IsThatOfAllCostsOrCloseToItOnEqualNodes) {
           const std::string what = std::string(name(kind)) + " " + std::to_string(bytes) + " bytes, " + network + ", " +
                                    std::to_string(team.size()) + " ranks: " + std::string(chosen->name) + ", not " +
                                    std::string(best->name);
-          // By estimates.
-          if (given.node_of_rank != kUnequal.node_of_rank && (chosen != best || choice.segment_bytes != 0)) {
-            EXPECT_LE(simulated(team, collective, machine),
-                      1.25 * simulated(team, request(kind, bytes, best->name), machine))
-                << what;
-            continue;
-          }
-          // Of equal costs either.
-          EXPECT_TRUE(chosen == best || chosen->seconds(team, collective, machine) == least) << what;
+          if (chosen == best && choice.segment_bytes == 0) continue;
+          const double most = given.node_of_rank == kUnequal.node_of_rank ? 1.5 : 1.25;
+          EXPECT_LE(simulated(team, collective, machine),
+                    most * simulated(team, request(kind, bytes, best->name), machine))
+              << what;
         }
 }
 
@@ -384,9 +380,8 @@ TEST(ChoiceByCost, EstimatesSumsAmongManyRanks) {
         const Machine machine = machine_with(network);
         const Collective collective = request(row.kind, bytes, row.name);
         if (row.kind != CollectiveKind::allreduce || !row.fits(team, collective)) continue;
-        const int nodes = team.node_of_rank.back() + 1;
         const std::optional<double> estimate = collectives::cost::estimated_seconds(
-            {row.name, team, collective, machine}, {.nodes = nodes, .ranks = team.size() / nodes});
+            {row.name, team, collective, machine}, collectives::cost::node_sizes(team));
         if (!estimate) continue;
         EXPECT_NEAR(*estimate / simulated(team, collective, machine), 1, 0.33)
             << row.name << ", " << bytes << " bytes, " << network << ", " << team.size() << " ranks";
@@ -411,7 +406,7 @@ TEST(ChoiceByCost, EstimatesExchangesOfBlocks) {
               !row.fits(team, collective))
             continue;
           const std::optional<double> estimate = collectives::cost::estimated_seconds(
-              {row.name, team, collective, machine}, {.nodes = nodes, .ranks = ranks});
+              {row.name, team, collective, machine}, collectives::cost::node_sizes(team));
           if (!estimate) continue;
           const std::string what = std::string(name(row.kind)) + "/" + std::string(row.name);
           EXPECT_NEAR(*estimate / simulated(team, collective, machine), 1, 0.4)
@@ -439,12 +434,12 @@ TEST(ChoiceByCost, EstimatesTreesAndTasks) {
           if ((row.kind != CollectiveKind::bcast && !is_of_sums) || !row.fits(team, collective)) continue;
           // Their parts would be empty, or of different lengths.
           const bool has_parts = row.name.find("scatter") != row.name.npos || row.name.starts_with("multi_leader") ||
-                                 row.name.find("rabenseifner") != row.name.npos;
+                                 row.name.find("rabenseifner") != row.name.npos || row.name == "ring";
           if (bytes < 1024 && has_parts) continue;
           // Of long data, which other rows move in a part of the time, up to 1.6 times too long.
           if (bytes > 1u << 20 && row.name.find("doubling") != row.name.npos) continue;
           const std::optional<double> estimate = collectives::cost::estimated_seconds(
-              {row.name, team, collective, machine}, {.nodes = nodes, .ranks = ranks});
+              {row.name, team, collective, machine}, collectives::cost::node_sizes(team));
           if (!estimate) continue;
           const std::string what = std::string(name(row.kind)) + "/" + std::string(row.name);
           const double ratio = *estimate / simulated(team, collective, machine);
@@ -476,7 +471,7 @@ TEST(ChoiceByCost, EstimatesShortSegments) {
             collective.segment_bytes = segment_bytes;
             if (!row.fits(team, collective)) continue;
             const std::optional<double> estimate = collectives::cost::estimated_seconds(
-                {row.name, team, collective, machine}, {.nodes = nodes, .ranks = ranks});
+                {row.name, team, collective, machine}, collectives::cost::node_sizes(team));
             ASSERT_TRUE(estimate) << row.name;
             EXPECT_NEAR(*estimate / simulated(team, collective, machine), 1, 0.45)
                 << row.name << ", " << bytes << " bytes in segments of " << segment_bytes << ", " << network << ", "
@@ -537,6 +532,61 @@ TEST(ChoiceByCost, AmongFewRanksIsCloseToTheBest) {
   EXPECT_LE(sum / points, 1.02);
 }
 
+/// All ranks of `sizes` nodes, which follow each other or take turns; in domains of so many ranks, if not 0.
+Team of_sizes(const std::vector<int>& sizes, bool take_turns = false, int domain = 0) {
+  Team team;
+  for (int turn = 0; turn < (take_turns ? *std::ranges::max_element(sizes) : 1); ++turn)
+    for (std::size_t node = 0; node < sizes.size(); ++node)
+      for (int i = 0; i < (take_turns ? static_cast<int>(turn < sizes[node]) : sizes[node]); ++i)
+        team.node_of_rank.push_back(static_cast<std::int32_t>(node));
+  std::vector<int> seen(sizes.size());
+  if (domain > 0)
+    for (const std::int32_t node : team.node_of_rank)
+      team.domain_of_rank.push_back(seen[static_cast<std::size_t>(node)]++ / domain);
+  return team;
+}
+
+// Nodes of different sizes, ranks in turns, and domains: the largest node stands for all.
+TEST(ChoiceByCost, OnUnequalNodesIsCloseToTheBest) {
+  Machine slow = machine_with("rdma-200g");
+  slow.node.copy_seconds_per_byte *= 2.5;
+  slow.node.far_copy_seconds_per_byte *= 3;
+  slow.node.combine_seconds_per_byte *= 1.6;
+  slow.node.flag_seconds *= 2;
+  double sum = 0;
+  double by_thresholds = 0;
+  int points = 0;
+  for (const Team& given :
+       {of_sizes({4, 4, 3}), of_sizes({16, 16, 8}), of_sizes({6, 6, 6, 5}), of_sizes({4, 2, 1}),
+        of_sizes({1, 1, 1, 1, 1, 1, 1, 2}), of_sizes({3, 3, 3, 3, 2}, true), of_sizes({4, 4, 4, 4}, true),
+        of_sizes({4, 4, 4, 4}, false, 2), of_sizes({8, 8, 6}, false, 4)})
+    for (const Machine& machine : {machine_with("tcp-10g"), machine_with("omni-path"), slow})
+      for (const std::uint64_t bytes : {64u, 4096u, 65536u, 512u << 10})
+        for (const CollectiveKind kind :
+             {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::allgather,
+              CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block}) {
+          if (!is_rooted(kind) && kind != CollectiveKind::allreduce && bytes > 65536) continue;
+          Team team = given;
+          const double before = simulated(team, request(kind, bytes), machine);
+          double best = before;
+          for (const Algorithm& row : algorithms())
+            if (row.kind == kind && row.fits(team, request(kind, bytes)) && !row.reproducible && !row.keeps_order)
+              best = std::min(best, simulated(team, request(kind, bytes, row.name), machine));
+          team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+          const std::uint64_t steps = cost_model::simulated_steps();
+          const Algorithm* chosen = choose(team, request(kind, bytes)).algorithm;
+          EXPECT_EQ(cost_model::simulated_steps(), steps);
+          const double ratio = simulated(team, request(kind, bytes, chosen->name), machine) / best;
+          EXPECT_LE(ratio, 1.75) << name(kind) << ", " << bytes << " bytes, " << team.size()
+                                 << " ranks: " << chosen->name;
+          sum += ratio;
+          by_thresholds += before / best;
+          ++points;
+        }
+  EXPECT_LE(sum / points, 1.04);
+  EXPECT_GE(by_thresholds / points, 1.1);
+}
+
 // What a first choice takes, counted: it plans for no rank, and follows no message.
 TEST(ChoiceByCost, OfTreesAndSumsSimulatesNoSteps) {
   for (const auto& [nodes, ranks] : {std::pair{2, 1},
@@ -555,9 +605,7 @@ TEST(ChoiceByCost, OfTreesAndSumsSimulatesNoSteps) {
                                      {16384, 1}})
     for (const std::uint64_t bytes : {8u, 1024u, 64u << 10, 1u << 20, 16u << 20})
       for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce}) {
-        Machine machine = machine_with("omni-path");
-        machine.node.cores = 128;
-        const ChoiceByCost by_cost(blocks(nodes, ranks), machine);
+        const ChoiceByCost by_cost(blocks(nodes, ranks), machine_with("omni-path"));
         const std::uint64_t before = cost_model::simulated_steps();
         EXPECT_NE(by_cost.find(request(kind, bytes)), nullptr) << nodes << " x " << ranks;
         EXPECT_EQ(cost_model::simulated_steps() - before, 0u)
@@ -573,8 +621,7 @@ TEST(ChoiceByCost, OfBlocksSimulatesNoSteps) {
            {CollectiveKind::allgather, CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block}) {
         const ChoiceByCost by_cost(blocks(nodes, ranks), machine_with("omni-path"));
         const std::uint64_t before = cost_model::simulated_steps();
-        const bool is_chosen = by_cost.find(request(kind, bytes)) != nullptr;
-        EXPECT_EQ(is_chosen, kind != CollectiveKind::alltoall || nodes * ranks <= 1024) << nodes << " x " << ranks;
+        EXPECT_NE(by_cost.find(request(kind, bytes)), nullptr) << nodes << " x " << ranks;
         EXPECT_EQ(cost_model::simulated_steps() - before, 0u)
             << name(kind) << ", " << nodes << " x " << ranks << ", " << bytes;
       }
