@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(os.environ["PENSTOCK_ROOT"])
 LOGS = ROOT / "build" / "test-logs"
+#: What tests measure, under the load of others, is not for the jobs of the user.
+MACHINES = ROOT / "build/machines"
 
 #: A test that runs longer, or a command that writes nothing for this long, hangs. Even a slow machine needs less. Suites and
 #: builds as a whole have no limit.
@@ -129,7 +131,7 @@ def run(
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
-            env={**os.environ, **environment},
+            env={"PENSTOCK_MACHINE_FOLDER": str(MACHINES), **os.environ, **environment},
         )
         if wait(process, silent_s, lambda: sizes([log, *more_logs()])):
             status = process.returncode

@@ -43,10 +43,15 @@ struct Machine {
     std::uint64_t message_bytes = 16 << 10;  ///< longer messages are read by the receiver, if Team::single_copy
     std::uint64_t cache_bytes = 2 << 20;     ///< of one core
     int cores = 64;                          ///< ranks beyond them share cores
+    /// That take turns, on this node or, if nodes are emulated on one machine, on several.
+    double ranks_per_core = 1;
   };
 
   Network network{};
   Node node{};
+
+  /// Two threads of one core may need less than half of it each.
+  bool shares_cores() const noexcept { return node.ranks_per_core > 1.5; }
 };
 
 /// One JSON object: "network" and "node" with the members of Machine.

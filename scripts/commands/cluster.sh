@@ -162,6 +162,8 @@ run() {
   PENSTOCK_MPI="$mpi"
   enter_environment
   export PENSTOCK_CLUSTER="$state/hosts"
+  # Hosts do not show to what rate their links are shaped.
+  export PENSTOCK_MACHINE_FOLDER="${PENSTOCK_MACHINE_FOLDER:-$state/machines}"
   export GLOO_SOCKET_IFNAME="${GLOO_SOCKET_IFNAME:-eth0}" # PyTorch's gloo looks for an interface by the host name
   local agent="$scripts/node_agent.sh" launch
   case "$mpi" in

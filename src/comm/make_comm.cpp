@@ -53,8 +53,8 @@ constexpr std::int16_t kUnknownNetwork = -1;
 constexpr std::int16_t kMeasuredNetwork = -2;
 
 std::int16_t network_named(const std::string& name) {
-  if (name.empty()) return kUnknownNetwork;
-  if (name == "measured") return kMeasuredNetwork;
+  if (name == "off") return kUnknownNetwork;
+  if (name == "measured" || name.empty()) return kMeasuredNetwork;
   static_cast<void>(machine_with(name));  // refuses an unknown one
   const auto row = std::ranges::find(network_classes(), name, &NetworkClass::name);
   return static_cast<std::int16_t>(row - network_classes().begin());
@@ -157,8 +157,8 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     if (network >= 0)
       facts.team.by_cost = std::make_shared<const ChoiceByCost>(
           facts.team, Machine{.network = network_classes()[static_cast<std::size_t>(network)].network, .node = {}});
-    // On one node nothing is chosen by cost.
-    measures = network == kMeasuredNetwork && collectives::node_count(facts.team) > 1;
+    // On one node and beside communication cores nothing is chosen by cost.
+    measures = network == kMeasuredNetwork && facts.team.progress_cores == 0 && collectives::node_count(facts.team) > 1;
     if (!tunes && !measures) make_state();
   };
   const auto discard = [&]() noexcept {
@@ -215,8 +215,8 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     engine->enter();
     if (measures)
       all_or_none(transport, [&] {
-        const Machine machine = measurement::measured_machine(*engine, facts.team, facts.mpi, false).machine;
-        facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, machine);
+        if (const auto machine = measurement::machine_for_choices(*engine, facts.team, facts.mpi))
+          facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, *machine);
         if (!tunes) make_state();
       });
     if (tunes)

@@ -36,6 +36,7 @@ inline constexpr std::array kMachineTimes = {
     PENSTOCK_PARAMETER(double, node, combine_seconds_per_byte),
     PENSTOCK_PARAMETER(double, node, task_seconds),
     PENSTOCK_PARAMETER(double, node, uncached_factor),
+    PENSTOCK_PARAMETER(double, node, ranks_per_core),
 };
 inline constexpr std::array kMachineCounts = {
     PENSTOCK_PARAMETER(std::uint64_t, network, eager_bytes),

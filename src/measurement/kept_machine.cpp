@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "base/hash.hpp"
 #include "base/json.hpp"
@@ -53,7 +55,7 @@ std::string network_speeds() {
   return all;
 }
 
-constexpr std::uint64_t kFileVersion = 2;  // 1: other meaning of the gap
+constexpr std::uint64_t kFileVersion = 3;  // 1: other meaning of the gap; 2: without ranks_per_core
 constexpr double kUnit = 1e-18;            // of times in files, which have integers
 
 std::string to_text(const std::string& key, Machine machine) {
@@ -83,22 +85,24 @@ std::optional<Machine> from_text(const std::string& key, const std::string& text
   }
 }
 
+/// Empty: none.
+std::filesystem::path folder() {
+  const std::string& wanted = options().machine_folder;
+  if (wanted == "none") return {};
+  if (!wanted.empty()) return wanted;
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache != 0) return std::filesystem::path(cache) / "penstock";
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && *home != 0) return std::filesystem::path(home) / ".cache" / "penstock";
+  return {};
+}
+
 std::filesystem::path file_of(const std::string& key) {
-  std::filesystem::path folder = options().machine_folder;
-  if (folder == "none") return {};
-  if (folder.empty()) {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
-    if (cache != nullptr && *cache != 0)
-      folder = std::filesystem::path(cache) / "penstock";
-    else if (home != nullptr && *home != 0)
-      folder = std::filesystem::path(home) / ".cache" / "penstock";
-    else
-      return {};
-  }
+  const std::filesystem::path in = folder();
+  if (in.empty()) return {};
   std::array<char, 17> name{};
   std::snprintf(name.data(), name.size(), "%016llx", static_cast<unsigned long long>(base::mix(base::kSeed, key)));
-  return folder / ("machine-" + std::string(name.data()) + ".json");
+  return in / ("machine-" + std::string(name.data()) + ".json");
 }
 
 /// Complete or not at all: other jobs may read it now.
@@ -113,22 +117,22 @@ void write(const std::filesystem::path& path, const std::string& text) {
   if (!is_written || ignored) std::filesystem::remove(draft, ignored);
 }
 
-/// What this process has measured, for communicators made later: where no file can be kept.
+/// What this process has measured or read, for communicators made later, by folder and key.
 class Remembered {
  public:
-  void add(const std::string& key, const Machine& machine) {
+  void add(const std::string& key, KeptMachine machine) {
     const std::lock_guard lock(mutex_);
-    machines_[key] = machine;
+    machines_[{folder(), key}] = std::move(machine);
   }
-  std::optional<Machine> find(const std::string& key) {
+  std::optional<KeptMachine> find(const std::string& key) {
     const std::lock_guard lock(mutex_);
-    const auto known = machines_.find(key);
+    const auto known = machines_.find({folder(), key});
     return known == machines_.end() ? std::nullopt : std::optional(known->second);
   }
 
  private:
   std::mutex mutex_;
-  std::map<std::string, Machine> machines_;
+  std::map<std::pair<std::filesystem::path, std::string>, KeptMachine> machines_;
 };
 
 Remembered& remembered() {
@@ -136,9 +140,8 @@ Remembered& remembered() {
   return all;
 }
 
-}  // namespace
-
-std::string key_of(const Team& team, const std::string& mpi, const Parties& parties) {
+/// Of the host, which does not change while the process runs.
+std::string host_facts() {
   std::string processor;
   std::istringstream lines(text_of("/proc/cpuinfo"));
   for (std::string line; processor.empty() && std::getline(lines, line);)
@@ -147,26 +150,55 @@ std::string key_of(const Team& team, const std::string& mpi, const Parties& part
   static_cast<void>(::gethostname(name.data(), name.size() - 1));
   std::string host(name.data());
   host.resize(host.find_last_not_of("0123456789") + 1);
-  return host + "," + processor + "," + std::to_string(host::topology().cpus.size()) + " CPUs," + mpi + ",network " +
-         network_speeds() + "," + std::to_string(parties.between.size()) + " pairs between nodes," +
-         (parties.beside < 0 ? "one rank" : "ranks") + " per node,single copy " + (team.single_copy ? "on" : "off");
+  return host + "," + processor + "," + std::to_string(host::topology().cpus.size()) + " CPUs,network " +
+         network_speeds();
 }
 
-std::optional<KeptMachine> kept_machine(const std::string& key) {
-  if (const std::filesystem::path path = file_of(key); !path.empty())
-    if (const auto machine = from_text(key, text_of(path.string())))
-      return KeptMachine{*machine, "read from " + path.string()};
-  if (const auto machine = remembered().find(key)) return KeptMachine{*machine, "measured before by this process"};
+std::optional<KeptMachine> find(const MachineKey& key) {
+  const std::string text = key.text();
+  if (auto machine = remembered().find(text)) return machine;
+  const std::filesystem::path path = file_of(text);
+  if (path.empty()) return std::nullopt;
+  const auto machine = from_text(text, text_of(path.string()));
+  if (!machine) return std::nullopt;
+  KeptMachine kept{*machine, "read from " + path.string()};
+  remembered().add(text, kept);
+  return kept;
+}
+
+}  // namespace
+
+std::string MachineKey::text() const {
+  return host + "," +
+         (pairs_class == 0 ? "one node" : "fewer than " + std::to_string(1 << pairs_class) + " pairs between nodes") +
+         "," + (has_node ? "ranks" : "one rank") + " per node";
+}
+
+MachineKey key_of(const Team& team, const std::string& mpi, const Parties& parties) {
+  static const std::string host = host_facts();
+  return {.host = host + "," + mpi + ",single copy " + (team.single_copy ? "on" : "off"),
+          .pairs_class = static_cast<int>(std::bit_width(parties.between.size())),
+          .has_node = parties.beside >= 0};
+}
+
+std::optional<KeptMachine> kept_machine(const MachineKey& key) {
+  if (auto known = find(key)) return known;
+  constexpr int kMostClass = 12;
+  for (MachineKey wider = key; wider.pairs_class <= kMostClass; ++wider.pairs_class) {
+    wider.has_node = true;
+    if (auto known = find(wider); known && !known->machine.shares_cores()) return known;
+  }
   return std::nullopt;
 }
 
-Machine as_kept(const std::string& key, const Machine& machine) {
-  return from_text(key, to_text(key, machine)).value_or(machine);
+Machine as_kept(const MachineKey& key, const Machine& machine) {
+  return from_text(key.text(), to_text(key.text(), machine)).value_or(machine);
 }
 
-void keep(const std::string& key, const Machine& machine) {
-  remembered().add(key, machine);
-  if (const std::filesystem::path path = file_of(key); !path.empty()) write(path, to_text(key, machine));
+void keep(const MachineKey& key, const Machine& machine) {
+  const std::string text = key.text();
+  remembered().add(text, {machine, "measured before by this process"});
+  if (const std::filesystem::path path = file_of(text); !path.empty()) write(path, to_text(text, machine));
 }
 
 }  // namespace penstock::measurement

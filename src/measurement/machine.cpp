@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -35,14 +36,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kSharedCoreSeconds = 0.016;  // of processor time of each rank
-constexpr double kSharesCore = 1.5;           // times as long: two threads of one core may need less
+constexpr double kMostFactor = 9;             // what a file can hold
 
 using cost_model::kMachineCounts;
 using cost_model::kMachineTimes;
 
 /// What is broadcast.
 struct Told {
-  std::uint64_t known = 0;  ///< 1: it was found, nothing is to be measured
+  std::uint64_t is_known = 0;  ///< nothing is to be measured
   std::array<double, kMachineTimes.size()> seconds{};
   std::array<std::uint64_t, kMachineCounts.size() + 1> counts{};  ///< the last one: cores
 };
@@ -136,7 +137,7 @@ void on_a_core(Machine::Node& node) {
   iovec into{to.data(), 1};
   node.remote_read_seconds =
       seconds_of([&] { static_cast<void>(::process_vm_readv(::getpid(), &into, 1, &one_byte, 1, 0)); }, 100);
-  node.uncached_factor = std::clamp(far_copy / static_cast<double>(far) / per_byte, 1.0, 10.0);
+  node.uncached_factor = std::clamp(far_copy / static_cast<double>(far) / per_byte, 1.0, kMostFactor);
 }
 
 /// What a shared task costs besides its reads: the difference to messages of a broadcast to this node's ranks.
@@ -184,34 +185,51 @@ double ranks_per_core(Operations& operations, const Team& team) {
   return all / own;
 }
 
-}  // namespace
+enum class Purpose : std::uint8_t { show, show_again, choose };
 
-Measurement measured_machine(engine::Engine& engine, const Team& team, const std::string& mpi, bool again) {
+/// Whether rank 0 has seen in this process that ranks share cores: later communicators ask no more.
+std::atomic<bool> saw_shared_cores{false};
+
+Measurement measured(engine::Engine& engine, const Team& team, const std::string& mpi, Purpose purpose) {
   const Parties parties = parties_of(team);
   const std::vector<Trial> trials = trials_of(parties);
   int runs = 0;
   for (const Trial& trial : trials) runs += trial.repeats();
   const bool has_tasks = parties.beside >= 0 && collectives::shared_nodes(team, {.kind = CollectiveKind::bcast});
   if (has_tasks) runs += kShortRepeats * 2 * 3;  // of two rows: meet, broadcast, meet
-  Operations operations(engine, 2 + runs + 1 + kRepeats);
+  Operations operations(engine, 1 + (1 + kRepeats) + 1 + runs + 1);
   const bool decides = team.rank == 0;
   Measurement result;
   Told all;
-  const std::string key = decides ? key_of(team, mpi, parties) : "";
-  if (decides && !again) {
+  const MachineKey key = decides ? key_of(team, mpi, parties) : MachineKey{};
+  if (decides && purpose != Purpose::show_again) {
     if (const auto known = kept_machine(key)) {
       result.source = known->source;
       all = told(known->machine);
-      all.known = 1;
+      all.is_known = 1;
+    } else if (purpose == Purpose::choose && saw_shared_cores.load(std::memory_order_relaxed)) {
+      all = told({.network = {}, .node = {.ranks_per_core = kMostFactor}});
+      all.is_known = 1;
     }
   }
-  operations.tell(team, all);
-  if (all.known != 0) {
+  const auto is_told = [&] {
+    operations.tell(team, all);
+    if (all.is_known == 0) return false;
     operations.done();
     result.machine = machine_of(all);
-    return result;
-  }
+    return true;
+  };
+  if (is_told()) return result;
+
   const Clock::time_point begin = Clock::now();
+  const double per_core = std::clamp(ranks_per_core(operations, team), 1.0, kMostFactor);
+  if (decides) {
+    all = told({.network = {}, .node = {.ranks_per_core = per_core}});
+    all.is_known = purpose == Purpose::choose && machine_of(all).shares_cores() ? 1 : 0;
+    if (all.is_known != 0) saw_shared_cores.store(true, std::memory_order_relaxed);
+  }
+  if (is_told()) return result;
+
   std::vector<std::byte> input(2 * kMiB, std::byte{1});
   std::vector<std::byte> output(2 * kMiB);
   std::vector<double> seconds(trials.size(), std::numeric_limits<double>::max());
@@ -223,14 +241,14 @@ Measurement measured_machine(engine::Engine& engine, const Team& team, const std
                                          Bytes(output).first(bytes));
       seconds[i] = std::min(seconds[i], each);
     }
-  const double per_core = ranks_per_core(operations, team);
   Machine machine;
   if (decides) {
     const MessageTimes times(trials, seconds);
     if (!parties.between.empty()) between_nodes(times, parties, machine.network);
     on_a_core(machine.node);
+    machine.node.ranks_per_core = per_core;
     const auto here = std::ranges::count(team.node_of_rank, team.node_of_rank[0]);
-    if (per_core > kSharesCore)
+    if (machine.shares_cores())
       machine.node.cores =
           std::clamp(static_cast<int>(std::lround(static_cast<double>(here) / per_core)), 1, machine.node.cores);
     if (parties.beside >= 0) inside_a_node(times, parties, team.single_copy, options().eager_bytes, machine.node);
@@ -246,6 +264,17 @@ Measurement measured_machine(engine::Engine& engine, const Team& team, const std
   result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   if (decides) keep(key, result.machine);
   return result;
+}
+
+}  // namespace
+
+Measurement measured_machine(engine::Engine& engine, const Team& team, const std::string& mpi, bool again) {
+  return measured(engine, team, mpi, again ? Purpose::show_again : Purpose::show);
+}
+
+std::optional<Machine> machine_for_choices(engine::Engine& engine, const Team& team, const std::string& mpi) {
+  const Machine machine = measured(engine, team, mpi, Purpose::choose).machine;
+  return machine.shares_cores() ? std::nullopt : std::optional(machine);
 }
 
 }  // namespace penstock::measurement

@@ -70,7 +70,7 @@ def test_the_machine_is_measured_kept_and_printed(tmp_path: Path) -> None:
 def test_ranks_with_other_environments_choose_the_same(tmp_path: Path) -> None:
     others = [
         {"PENSTOCK_NETWORK": "tcp-1g", **folder(tmp_path / "other")},
-        {"PENSTOCK_NETWORK": "", "PENSTOCK_MACHINE_FOLDER": "none"},
+        {"PENSTOCK_NETWORK": "off", "PENSTOCK_MACHINE_FOLDER": "none"},
     ]
     for network in ("measured", "rdma-100g"):
         text = launch([{"PENSTOCK_NETWORK": network, **folder(tmp_path / "kept")}, *others], "-c", CHOICES)

@@ -112,6 +112,7 @@ def _machine(as_json: bool, again: bool) -> None:
     click.echo(f"  messages      {node['message_bytes'] / 1024:10.1f} KiB are copied twice, longer ones once")
     click.echo(f"  cache         {node['cache_bytes'] / 1024:10.1f} KiB")
     click.echo(f"  cores         {node['cores']:10d}")
+    click.echo(f"                {node['ranks_per_core']:10.2f} ranks took turns on one")
 
 
 def _gigabits(seconds_per_byte: float) -> float:

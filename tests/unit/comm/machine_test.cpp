@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -25,10 +26,14 @@ namespace {
 class MeasuringMachines : public ::testing::Test {
  protected:
   MeasuringMachines()
-      : folder_(std::filesystem::temp_directory_path() / ("penstock-machine-" + std::to_string(::getpid()))),
+      // What the process remembers of one test's folder does not hold in another's.
+      : folder_(std::filesystem::temp_directory_path() /
+                ("penstock-machine-" + std::to_string(::getpid()) + "-" +
+                 ::testing::UnitTest::GetInstance()->current_test_info()->name())),
         before_(options()) {
     std::filesystem::create_directories(folder_);
     options().machine_folder = (folder_ / "kept").string();
+    options().network = "off";
   }
   ~MeasuringMachines() override {
     options() = before_;
@@ -52,18 +57,34 @@ class MeasuringMachines : public ::testing::Test {
   }
   std::vector<std::filesystem::path> kept() const {
     std::vector<std::filesystem::path> files;
-    if (std::filesystem::exists(folder_ / "kept"))
-      for (const auto& each : std::filesystem::directory_iterator(folder_ / "kept")) files.push_back(each.path());
+    const std::filesystem::path folder = options().machine_folder;
+    if (std::filesystem::exists(folder))
+      for (const auto& each : std::filesystem::directory_iterator(folder)) files.push_back(each.path());
     return files;
   }
-  static std::string text_of(const std::filesystem::path& path) {
-    std::ostringstream text;
-    text << std::ifstream(path).rdbuf();
-    return text.str();
+  /// Another folder with all files, in which these numbers have other values. What the process remembers of the first
+  /// folder does not hold there.
+  void edit(const std::map<std::string, std::string>& values) {
+    const std::filesystem::path edited = folder_ / ("edited " + std::to_string(++edits_));
+    std::filesystem::create_directories(edited);
+    for (const std::filesystem::path& path : kept()) {
+      std::ostringstream read;
+      read << std::ifstream(path).rdbuf();
+      std::string text = read.str();
+      for (const auto& [name, value] : values) {
+        const std::string words = "\"" + name + "\": ";
+        const std::size_t begin = text.find(words) + words.size();
+        text.replace(begin, text.find_first_of(",}", begin) - begin, value);
+      }
+      std::ofstream(edited / path.filename()) << text;
+    }
+    options().machine_folder = edited.string();
   }
+  bool chose_by_cost() const { return reasons_[0].find("least cost on this network") != std::string::npos; }
 
   std::filesystem::path folder_;
   Options before_;
+  int edits_ = 0;
   std::vector<std::string> reasons_{1};
 };
 
@@ -80,6 +101,7 @@ void expect_sound(const Machine& machine) {
   EXPECT_LE(machine.node.copy_seconds_per_byte, machine.node.far_copy_seconds_per_byte);
   EXPECT_GT(machine.node.uncached_factor, 0.999);
   EXPECT_GE(machine.node.cores, 1);
+  EXPECT_GE(machine.node.ranks_per_core, 1);
 }
 
 TEST_F(MeasuringMachines, BetweenNodesAndInsideThem) {
@@ -96,43 +118,75 @@ TEST_F(MeasuringMachines, BetweenNodesAndInsideThem) {
   EXPECT_EQ(kept().size(), 4u);  // of different teams; and no drafts
 }
 
+// In files, times have units of 1e-18 seconds, and so have factors.
+const std::map<std::string, std::string> kOwnCores = {{"ranks_per_core", "1000000000000000000"}, {"cores", "8"}};
+const std::map<std::string, std::string> kSharedCores = {{"ranks_per_core", "2000000000000000000"}};
+
 TEST_F(MeasuringMachines, AreKeptAndReadByRankZero) {
   const std::vector<std::int32_t> nodes = {0, 0, 1, 1};
   const MeasuredMachine first = measure(nodes, true)[0];
   ASSERT_EQ(kept().size(), 1u);
   const MeasuredMachine second = measure(nodes, false)[0];
-  EXPECT_EQ(second.source, "read from " + kept()[0].string());
+  EXPECT_EQ(second.source, "measured before by this process");
   EXPECT_EQ(second.seconds, 0);
   EXPECT_EQ(to_json(second.machine), to_json(first.machine));
 
   // What the file says counts, on all ranks.
-  std::string text = text_of(kept()[0]);
-  const std::string name = "\"eager_bytes\": ";
-  const std::size_t begin = text.find(name) + name.size();
-  text.replace(begin, text.find(',', begin) - begin, "31337");
-  std::ofstream(kept()[0]) << text;
+  edit({{"eager_bytes", "31337"}});
   for (const MeasuredMachine& each : measure(nodes, false)) EXPECT_EQ(each.machine.network.eager_bytes, 31337u);
+  EXPECT_EQ(measure(nodes, false)[0].source, "read from " + kept()[0].string());
 
   // A damaged file does not.
-  std::ofstream(kept()[0]) << text.substr(0, text.size() / 2);
-  const MeasuredMachine third = measure(nodes, false)[0];
-  EXPECT_EQ(third.source, "measured before by this process");
-  EXPECT_EQ(to_json(third.machine), to_json(first.machine));
+  edit({{"version", "\""}});
+  EXPECT_EQ(measure(nodes, false)[0].source, "measured now");
 }
 
 TEST_F(MeasuringMachines, AreNotKeptIfToldSo) {
   options().machine_folder = "none";
   EXPECT_EQ(measure({0, 1}, true)[0].source, "measured now");
   EXPECT_EQ(measure({0, 1}, false)[0].source, "measured before by this process");
-  EXPECT_TRUE(kept().empty());
+  EXPECT_FALSE(std::filesystem::exists("none"));
 }
 
-TEST_F(MeasuringMachines, DecideBetweenNodes) {
+TEST_F(MeasuringMachines, OfMoreRanksHoldForFewerUnlessTheySharedCores) {
+  measure({0, 0, 0, 0, 1, 1, 1, 1}, true);
+  const auto is_read = [&](const std::vector<std::int32_t>& nodes) {
+    return measure(nodes, false)[0].source.starts_with("read from");
+  };
+  edit(kOwnCores);
+  EXPECT_TRUE(is_read({0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_TRUE(is_read({0, 0, 1, 1}));
+  EXPECT_TRUE(is_read({0, 1}));
+  edit(kSharedCores);
+  EXPECT_TRUE(is_read({0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_FALSE(is_read({0, 1}));
+
+  options().machine_folder = (folder_ / "fewer").string();
+  measure({0, 0, 1, 1}, true);
+  edit(kOwnCores);
+  EXPECT_TRUE(is_read({0, 0, 0, 1, 1, 1}));  // less than twice as many
+  EXPECT_FALSE(is_read({0, 0, 0, 0, 1, 1, 1, 1}));
+}
+
+TEST_F(MeasuringMachines, DecideBetweenNodesWhereRanksHaveCoresOfTheirOwn) {
+  const std::vector<std::int32_t> nodes = {0, 0, 1, 1};
+  measure(nodes, true);
   options().network = "measured";
-  measure({0, 0, 1, 1}, false);
-  EXPECT_NE(reasons_[0].find("least cost on this network"), std::string::npos) << reasons_[0];
+  edit(kOwnCores);
+  measure(nodes, false);
+  EXPECT_TRUE(chose_by_cost()) << reasons_[0];
   measure({0, 0, 0}, false);
-  EXPECT_EQ(reasons_[0].find("least cost on this network"), std::string::npos) << reasons_[0];
+  EXPECT_FALSE(chose_by_cost()) << reasons_[0];
+  edit(kSharedCores);
+  measure(nodes, false);
+  EXPECT_FALSE(chose_by_cost()) << reasons_[0];
+}
+
+// Whether ranks share cores is measured first, and for a choice nothing else then.
+TEST_F(MeasuringMachines, AreMeasuredForAChoiceAndKept) {
+  options().network = "measured";
+  const MeasuredMachine found = measure({0, 0, 1, 1}, false)[0];
+  EXPECT_EQ(chose_by_cost(), found.source == "measured before by this process") << reasons_[0];
 }
 
 // A busy host once gave 1e-12 seconds for a byte, and every later job would have read it.
