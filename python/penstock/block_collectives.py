@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock, mpi_abi
-from penstock.call import Call, CollectiveOptions, is_in_place, or_fail_next
+from penstock.call import OP_NUMBERS, Call, CollectiveOptions, is_in_place, or_fail_next
 from penstock.message import item_count
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ else:
     _Base = object
     MPI = mpi_abi.import_mpi()
 _ALLTOALL = _penstock.COLLECTIVES["alltoall"]
+_REDUCE_SCATTER_BLOCK = _penstock.COLLECTIVES["reduce_scatter_block"]
 
 
 class BlockCollectives(_Base):
@@ -34,9 +35,11 @@ class BlockCollectives(_Base):
     if TYPE_CHECKING:
         _open: Callable[[], _penstock.Comm]
         _run: Callable[..., None]
-        _run_on_arrays: Callable[..., bool]
+        _run_on_arrays: Callable[..., bool | None]
         _start: Callable[..., Request]
+        _start_arrays: Callable[..., Request]
         _init: Callable[..., Prequest]
+        _init_arrays: Callable[..., Prequest]
 
     def _gatherv(self, sendbuf: Any, recvbuf: Any, root: int) -> Call:
         call = Call("gatherv", (), root)
@@ -166,13 +169,15 @@ class BlockCollectives(_Base):
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Alltoall."""
-        return self._start(options, self._alltoall, sendbuf, recvbuf)
+        on_arrays = (_ALLTOALL, -1, 0, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._alltoall, sendbuf, recvbuf)
 
     def Alltoall_init(
         self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Alltoall. Local."""
-        return self._init(options, self._alltoall, sendbuf, recvbuf)
+        on_arrays = (_ALLTOALL, -1, 0, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._alltoall, sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
         """As Alltoall, with this rank's counts and displacements in both buffers."""
@@ -206,19 +211,22 @@ class BlockCollectives(_Base):
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]
     ) -> None:
         """Combine the `sendbuf` of all ranks, which has one block per rank; each rank receives its block."""
-        self._run(options, self._reduce_scatter_block, sendbuf, recvbuf, op)
+        if not self._run_on_arrays(_REDUCE_SCATTER_BLOCK, OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf, options):
+            self._run(options, self._reduce_scatter_block, sendbuf, recvbuf, op)
 
     def Ireduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]
     ) -> Request:
         """Start a Reduce_scatter_block."""
-        return self._start(options, self._reduce_scatter_block, sendbuf, recvbuf, op)
+        on_arrays = (_REDUCE_SCATTER_BLOCK, OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._reduce_scatter_block, sendbuf, recvbuf, op)
 
     def Reduce_scatter_block_init(
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Reduce_scatter_block. Local."""
-        return self._init(options, self._reduce_scatter_block, sendbuf, recvbuf, op)
+        on_arrays = (_REDUCE_SCATTER_BLOCK, OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._reduce_scatter_block, sendbuf, recvbuf, op)
 
     def Reduce_scatter(
         self,

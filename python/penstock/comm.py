@@ -37,8 +37,8 @@ _PLANNED = {algorithm.collective for algorithm in algorithms()}
 _KINDS: dict[str, int] = _penstock.COLLECTIVES
 
 
-def _needs_general_path(kind: int, op: int, root: int, sends: Any, receives: Any, options: CollectiveOptions) -> bool:
-    return False
+def _needs_general_path(kind: int, op: int, root: int, sends: Any, receives: Any, options: CollectiveOptions) -> None:
+    return None
 
 
 # By id: communicators of mpi4py are not hashable.
@@ -83,8 +83,9 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
     _natives: Natives
     _native_runs: collections.Counter[str]
     _progress_cores: str | int
-    #: Runs a call on whole arrays without further Python. Returns False if the call needs the general path.
-    _run_on_arrays: Callable[..., bool] = staticmethod(_needs_general_path)
+    #: Run or start a call on whole arrays without further Python. False or None if the call needs the general path.
+    _run_on_arrays: Callable[..., bool | None] = staticmethod(_needs_general_path)
+    _start_on_arrays: Callable[..., _penstock.Request | None] = staticmethod(_needs_general_path)
 
     def __new__(cls, comm: Any = None, progress_cores: str | int = "auto") -> Comm:
         if comm is not None and (isinstance(comm, MPI.Intercomm) or not isinstance(comm, MPI.Comm)):
@@ -114,6 +115,7 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
             self._core = None
             raise
         self._run_on_arrays = self._core.run_on_arrays
+        self._start_on_arrays = self._core.start_on_arrays
         _open_comms[id(self)] = self
         return self
 
@@ -126,7 +128,7 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
         """
         if self._core is not None:
             self._core = None
-            del self._run_on_arrays
+            del self._run_on_arrays, self._start_on_arrays
             self._natives.free()
 
     def Free(self) -> None:
@@ -311,6 +313,27 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
                 return Request(pending, call.finish)
         return self._start_native(core, call, options, waits=False)
 
+    def _start_arrays(
+        self,
+        options: CollectiveOptions,
+        on_arrays: tuple[int, int, int, Any, Any],
+        prepare: Callable[..., Call],
+        *arguments: Any,
+    ) -> Request:
+        """As _start, first by the arguments of _start_on_arrays."""
+        pending = self._start_on_arrays(*on_arrays, options)
+        return self._start(options, prepare, *arguments) if pending is None else Request(pending)
+
+    def _init_arrays(
+        self,
+        options: CollectiveOptions,
+        on_arrays: tuple[int, int, int, Any, Any],
+        prepare: Callable[..., Call],
+        *arguments: Any,
+    ) -> Prequest:
+        self._open()
+        return Prequest(lambda: self._start_arrays(options, on_arrays, prepare, *arguments))
+
     def _init(self, options: CollectiveOptions, prepare: Callable[..., Call], *arguments: Any) -> Prequest:
         self._open()
         return Prequest(lambda: self._start(options, prepare, *arguments))
@@ -396,11 +419,13 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
 
     def Ibarrier(self, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a barrier; the request is complete when all ranks have started theirs."""
-        return self._start(options, self._barrier)
+        on_arrays = (_KINDS["barrier"], -1, 0, None, None)
+        return self._start_arrays(options, on_arrays, self._barrier)
 
     def Barrier_init(self, info: Any = None, **options: Unpack[CollectiveOptions]) -> Prequest:
         """Make a persistent barrier. Local."""
-        return self._init(options, self._barrier)
+        on_arrays = (_KINDS["barrier"], -1, 0, None, None)
+        return self._init_arrays(options, on_arrays, self._barrier)
 
     def Bcast(self, buf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
         """Copy the root's `buf` to all ranks."""
@@ -409,11 +434,13 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
 
     def Ibcast(self, buf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Bcast."""
-        return self._start(options, self._bcast, buf, root)
+        on_arrays = (_KINDS["bcast"], -1, root, None, buf)
+        return self._start_arrays(options, on_arrays, self._bcast, buf, root)
 
     def Bcast_init(self, buf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]) -> Prequest:
         """Make a persistent Bcast. Local."""
-        return self._init(options, self._bcast, buf, root)
+        on_arrays = (_KINDS["bcast"], -1, root, None, buf)
+        return self._init_arrays(options, on_arrays, self._bcast, buf, root)
 
     def Reduce(
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **options: Unpack[CollectiveOptions]
@@ -426,7 +453,8 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **options: Unpack[CollectiveOptions]
     ) -> Request:
         """Start a Reduce."""
-        return self._start(options, self._reduce, sendbuf, recvbuf, op, root)
+        on_arrays = (_KINDS["reduce"], OP_NUMBERS.get(id(op), -1), root, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._reduce, sendbuf, recvbuf, op, root)
 
     def Reduce_init(
         self,
@@ -438,7 +466,8 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
         **options: Unpack[CollectiveOptions],
     ) -> Prequest:
         """Make a persistent Reduce. Local."""
-        return self._init(options, self._reduce, sendbuf, recvbuf, op, root)
+        on_arrays = (_KINDS["reduce"], OP_NUMBERS.get(id(op), -1), root, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._reduce, sendbuf, recvbuf, op, root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> None:
         """Combine the `sendbuf` of all ranks, element by element, into every rank's `recvbuf`."""
@@ -449,41 +478,49 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]
     ) -> Request:
         """Start an Allreduce."""
-        return self._start(options, self._allreduce, sendbuf, recvbuf, op)
+        on_arrays = (_KINDS["allreduce"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._allreduce, sendbuf, recvbuf, op)
 
     def Allreduce_init(
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Allreduce. Local."""
-        return self._init(options, self._allreduce, sendbuf, recvbuf, op)
+        on_arrays = (_KINDS["allreduce"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._allreduce, sendbuf, recvbuf, op)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> None:
         """Combine the `sendbuf` of the ranks up to this one, element by element, into `recvbuf`."""
-        self._run(options, self._scan, "scan", sendbuf, recvbuf, op)
+        if not self._run_on_arrays(_KINDS["scan"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf, options):
+            self._run(options, self._scan, "scan", sendbuf, recvbuf, op)
 
     def Iscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Scan."""
-        return self._start(options, self._scan, "scan", sendbuf, recvbuf, op)
+        on_arrays = (_KINDS["scan"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._scan, "scan", sendbuf, recvbuf, op)
 
     def Scan_init(
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Scan. Local."""
-        return self._init(options, self._scan, "scan", sendbuf, recvbuf, op)
+        on_arrays = (_KINDS["scan"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._scan, "scan", sendbuf, recvbuf, op)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> None:
         """Combine the `sendbuf` of the ranks before this one into `recvbuf`. On rank 0 `recvbuf` keeps its values."""
-        self._run(options, self._scan, "exscan", sendbuf, recvbuf, op)
+        if not self._run_on_arrays(_KINDS["exscan"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf, options):
+            self._run(options, self._scan, "exscan", sendbuf, recvbuf, op)
 
     def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Exscan."""
-        return self._start(options, self._scan, "exscan", sendbuf, recvbuf, op)
+        on_arrays = (_KINDS["exscan"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._scan, "exscan", sendbuf, recvbuf, op)
 
     def Exscan_init(
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Exscan. Local."""
-        return self._init(options, self._scan, "exscan", sendbuf, recvbuf, op)
+        on_arrays = (_KINDS["exscan"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._scan, "exscan", sendbuf, recvbuf, op)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
         """Concatenate the `sendbuf` of all ranks, in rank order, in the root's `recvbuf`."""
@@ -492,13 +529,15 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Gather."""
-        return self._start(options, self._gather, sendbuf, recvbuf, root)
+        on_arrays = (_KINDS["gather"], -1, root, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._gather, sendbuf, recvbuf, root)
 
     def Gather_init(
         self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Gather. Local."""
-        return self._init(options, self._gather, sendbuf, recvbuf, root)
+        on_arrays = (_KINDS["gather"], -1, root, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._gather, sendbuf, recvbuf, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
         """Send one block of the root's `sendbuf` to each rank's `recvbuf`, in rank order."""
@@ -507,13 +546,15 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Scatter."""
-        return self._start(options, self._scatter, sendbuf, recvbuf, root)
+        on_arrays = (_KINDS["scatter"], -1, root, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._scatter, sendbuf, recvbuf, root)
 
     def Scatter_init(
         self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Scatter. Local."""
-        return self._init(options, self._scatter, sendbuf, recvbuf, root)
+        on_arrays = (_KINDS["scatter"], -1, root, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._scatter, sendbuf, recvbuf, root)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
         """Concatenate the `sendbuf` of all ranks, in rank order, in every rank's `recvbuf`."""
@@ -522,13 +563,15 @@ class Comm(BlockCollectives, NeighborCollectives, MPI.Intracomm):
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Allgather."""
-        return self._start(options, self._allgather, sendbuf, recvbuf)
+        on_arrays = (_KINDS["allgather"], -1, 0, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._allgather, sendbuf, recvbuf)
 
     def Allgather_init(
         self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Allgather. Local."""
-        return self._init(options, self._allgather, sendbuf, recvbuf)
+        on_arrays = (_KINDS["allgather"], -1, 0, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._allgather, sendbuf, recvbuf)
 
 
 def _open_on(cls: type[Comm], name: str) -> Comm:

@@ -1,7 +1,9 @@
 #include "array_call.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "buffer.hpp"
 #include "collective_options.hpp"
@@ -57,13 +59,27 @@ std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& collec
     case CollectiveKind::scatter: return fits(!at_root || sent == received * ranks, received);
     case CollectiveKind::allgather: return fits(received == sent * ranks, sent);
     case CollectiveKind::alltoall: return fits(received == sent && sent % ranks == 0, sent / ranks);
+    case CollectiveKind::scan: return fits(received == sent, sent / collective.item_bytes());
+    // MPI.IN_PLACE is a buffer of no bytes, and rank 0 receives nothing to compare it with.
+    case CollectiveKind::exscan:
+      return fits(comm.rank() == 0 ? sent > 0 : received == sent, sent / collective.item_bytes());
+    case CollectiveKind::reduce_scatter_block:
+      return fits(sent == received * ranks, received / collective.item_bytes());
     default: return std::nullopt;
   }
 }
 
-}  // namespace
+/// What an operation on whole arrays needs until it is complete.
+struct ArrayOperation {
+  Collective collective;
+  BufferView from;
+  BufferView to;
 
-bool run_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::handle output) {
+  /// False if it does not qualify for the fast path.
+  bool prepare(const Comm& comm, const ArrayCall& call, nb::handle input, nb::handle output);
+};
+
+bool ArrayOperation::prepare(const Comm& comm, const ArrayCall& call, nb::handle input, nb::handle output) {
   const CollectiveKind kind = call.kind;
   const bool reduces = computes(kind);
   if (reduces && call.op < 0) return false;
@@ -71,14 +87,12 @@ bool run_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::hand
   const bool sends =
       kind != CollectiveKind::barrier && kind != CollectiveKind::bcast && (kind != CollectiveKind::scatter || at_root);
   const bool receives = kind != CollectiveKind::barrier &&
-                        ((kind != CollectiveKind::reduce && kind != CollectiveKind::gather) || at_root);
+                        ((kind != CollectiveKind::reduce && kind != CollectiveKind::gather) || at_root) &&
+                        (kind != CollectiveKind::exscan || comm.rank() > 0);
   const bool shows_output = kind == CollectiveKind::bcast && at_root;
-  BufferView from;
-  BufferView to;
   if (sends && !from.acquire(input, Access::read)) return false;
   if (receives && !to.acquire(output, shows_output ? Access::read : Access::write)) return false;
 
-  Collective collective;
   collective.kind = kind;
   collective.root = call.root;
   if (call.options.size() > 0) {
@@ -97,9 +111,28 @@ bool run_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::hand
   const std::optional<std::uint64_t> count = count_of(comm, collective, from, to);
   if (!count) return false;
   collective.count = *count;
-  const nb::gil_scoped_release released;
-  comm.run(collective, from.bytes(), to.bytes());
   return true;
+}
+
+}  // namespace
+
+bool run_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::handle output) {
+  ArrayOperation operation;
+  if (!operation.prepare(comm, call, input, output)) return false;
+  const nb::gil_scoped_release released;
+  comm.run(operation.collective, operation.from.bytes(), operation.to.bytes());
+  return true;
+}
+
+std::optional<PendingRequest> start_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::handle output) {
+  const auto operation = std::make_shared<ArrayOperation>();
+  if (!operation->prepare(comm, call, input, output)) return std::nullopt;
+  Request request;
+  {
+    const nb::gil_scoped_release released;
+    request = comm.start(operation->collective, operation->from.bytes(), operation->to.bytes());
+  }
+  return PendingRequest(std::move(request), operation);
 }
 
 }  // namespace penstock::python

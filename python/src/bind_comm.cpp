@@ -255,7 +255,7 @@ std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::han
     const nb::gil_scoped_release released;
     request = comm.start(wanted->collective, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
   }
-  return PendingRequest(std::move(request), std::move(call.input), std::move(call.output));
+  return PendingRequest(std::move(request), std::vector{std::move(call.input), std::move(call.output)});
 }
 
 /// False if there is no plan.
@@ -278,7 +278,7 @@ std::uint64_t signature_of_native(const std::string& kind) {
 PendingRequest guard(Comm& comm, const std::string& kind) {
   auto plan = std::make_shared<const Plan>(plan_collective(comm.team(), {}));
   const nb::gil_scoped_release released;
-  return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature_of_native(kind)), {}, {});
+  return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature_of_native(kind)), nullptr);
 }
 
 /// A collective of MPI that a Python function starts: it returns the address of the MPI_Request, which it keeps, or 0
@@ -307,7 +307,7 @@ class StartedByPython final : public ExternalOperation {
 PendingRequest start_native(Comm& comm, const std::string& kind, nb::object function, std::uintptr_t test_request) {
   auto operation = std::make_unique<StartedByPython>(std::move(function), test_request);
   const nb::gil_scoped_release released;
-  return PendingRequest(comm.start_external(std::move(operation), signature_of_native(kind)), {}, {});
+  return PendingRequest(comm.start_external(std::move(operation), signature_of_native(kind)), nullptr);
 }
 
 using CommFromAddress = Comm* (*)(const void* mpi_comm, const CommOptions* options);
@@ -423,6 +423,16 @@ void bind_comm(nb::module_& module) {
           nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
           nb::sig("def run_on_arrays(self, kind: int, op: int, root: int, input: object, output: object, "
                   "options: collections.abc.Mapping[str, object], /) -> bool"))
+      .def(
+          "start_on_arrays",
+          [](Comm& comm, int kind, int op, int root, nb::handle input, nb::handle output, const nb::dict& options) {
+            return python::start_on_arrays(
+                comm, {.kind = static_cast<CollectiveKind>(kind), .op = op, .root = root, .options = options}, input,
+                output);
+          },
+          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
+          nb::sig("def start_on_arrays(self, kind: int, op: int, root: int, input: object, output: object, "
+                  "options: collections.abc.Mapping[str, object], /) -> Request | None"))
       .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
       .def("start_native", &python::start_native,
@@ -452,7 +462,7 @@ void bind_comm(nb::module_& module) {
                    "options: collections.abc.Mapping[str, object], /) -> str"))
       .def("report", &Comm::report);
 
-  // Numbers for run_on_arrays().
+  // Numbers for run_on_arrays() and start_on_arrays().
   nb::dict kinds;
 #define PENSTOCK_COLLECTIVE(name, rooted, computes) kinds[#name] = static_cast<int>(CollectiveKind::name);
 #include "penstock/collectives.def"

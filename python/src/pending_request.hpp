@@ -1,6 +1,7 @@
 // Operations that were started from Python.
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,13 +12,14 @@
 
 namespace penstock::python {
 
-/// A request and the memory that it uses. The destructor waits, so that the memory outlives the operation.
+/// A request and what keeps its memory. The destructor waits, so that the memory outlives the operation.
 class PendingRequest {
  public:
-  PendingRequest(Request request, ArrayView input, ArrayView output)
-      : request_(std::move(request)), input_(std::move(input)), output_(std::move(output)) {}
+  /// `memory` is released with the GIL held.
+  PendingRequest(Request request, std::shared_ptr<void> memory)
+      : request_(std::move(request)), memory_(std::move(memory)) {}
   PendingRequest(Request request, std::vector<ArrayView> arrays)
-      : request_(std::move(request)), more_(std::move(arrays)) {}
+      : PendingRequest(std::move(request), std::make_shared<std::vector<ArrayView>>(std::move(arrays))) {}
   PendingRequest(PendingRequest&&) = default;
   ~PendingRequest() { drop_request(); }
 
@@ -46,15 +48,11 @@ class PendingRequest {
   }
   void forget() {
     drop_request();
-    input_ = {};
-    output_ = {};
-    more_.clear();
+    memory_.reset();
   }
 
   Request request_;
-  ArrayView input_;
-  ArrayView output_;
-  std::vector<ArrayView> more_;
+  std::shared_ptr<void> memory_;
 };
 
 }  // namespace penstock::python

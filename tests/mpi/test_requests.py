@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import weakref
 
 import numpy as np
 import penstock as ps
@@ -46,6 +47,20 @@ def test_test_completes(comm: ps.Comm) -> None:
     assert request.Test()  # and stays so
     assert request.Wait()
     assert request.test() == (True, None)
+
+
+def test_keeps_its_arrays_until_it_is_complete(comm: ps.Comm) -> None:
+    """Arrays by the path for whole arrays, and by the general one, which takes specifications."""
+    for general in (False, True):
+        sent, total = np.ones(50000), np.zeros(50000)
+        kept = weakref.ref(sent)
+        request = comm.Iallreduce([sent, MPI.DOUBLE] if general else sent, total)
+        del sent
+        gc.collect()
+        assert kept() is not None
+        request.Wait()
+        assert kept() is None
+        assert (total == comm.size).all()
 
 
 def test_waitall_mixes_with_mpi4py(comm: ps.Comm) -> None:
