@@ -67,13 +67,15 @@ Machine machine_of(const Told& all) {
 /// The operations of a measurement. A rank that cannot go on fails those that are left, for which the others wait.
 class Operations {
  public:
-  Operations(engine::Engine& engine, int left) : engine_(engine), left_(left) {}
+  explicit Operations(engine::Engine& engine) : engine_(engine) {}
   ~Operations() {
     for (; left_ > 0; --left_) engine_.fail_next("this rank could not measure the machine");
   }
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
+  /// So many follow. Before, there is one, without which the others do not go on.
+  void expect(int left) { left_ = left; }
   /// No others follow.
   void done() { left_ = 0; }
   double run(Plan plan, ConstBytes input, Bytes output) {
@@ -96,7 +98,7 @@ class Operations {
 
  private:
   engine::Engine& engine_;
-  int left_;
+  int left_ = 1;
 };
 
 double seconds_once(const std::function<void()>& work) {
@@ -191,13 +193,14 @@ enum class Purpose : std::uint8_t { show, show_again, choose };
 std::atomic<bool> saw_shared_cores{false};
 
 Measurement measured(engine::Engine& engine, const Team& team, const std::string& mpi, Purpose purpose) {
+  Operations operations(engine);
   const Parties parties = parties_of(team);
   const std::vector<Trial> trials = trials_of(parties);
   int runs = 0;
   for (const Trial& trial : trials) runs += trial.repeats();
   const bool has_tasks = parties.beside >= 0 && collectives::shared_nodes(team, {.kind = CollectiveKind::bcast});
   if (has_tasks) runs += kShortRepeats * 2 * 3;  // of two rows: meet, broadcast, meet
-  Operations operations(engine, 1 + (1 + kRepeats) + 1 + runs + 1);
+  operations.expect(1 + (1 + kRepeats) + 1 + runs + 1);
   const bool decides = team.rank == 0;
   Measurement result;
   Told all;

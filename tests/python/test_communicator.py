@@ -262,6 +262,7 @@ def test_each_rank_connects_to_few_others(ranks: Callable[..., Outcomes]) -> Non
     program = """
         import math, os
         os.environ["PENSTOCK_SHARED_MEMORY"] = "0"
+        os.environ["PENSTOCK_NETWORK"] = "off"  # to agree on the machine takes a broadcast, which connects to others
         from penstock import _penstock
         comm = ps.Communicator(folder, rank, size, progress_cores=0)
         few = math.ceil(math.log2(size))

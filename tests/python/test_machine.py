@@ -68,11 +68,17 @@ def test_the_machine_is_measured_kept_and_printed(tmp_path: Path) -> None:
 
 
 def test_ranks_with_other_environments_choose_the_same(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    machine([folder(kept)] * 3)
+    (file,) = kept.iterdir()
+    # As if each rank had a core of its own: otherwise nothing is chosen by cost.
+    facts = {**json.loads(file.read_text()), "ranks_per_core": 10**18, "cores": 8}
+    file.write_text(json.dumps(facts))
     others = [
         {"PENSTOCK_NETWORK": "tcp-1g", **folder(tmp_path / "other")},
         {"PENSTOCK_NETWORK": "off", "PENSTOCK_MACHINE_FOLDER": "none"},
     ]
     for network in ("measured", "rdma-100g"):
-        text = launch([{"PENSTOCK_NETWORK": network, **folder(tmp_path / "kept")}, *others], "-c", CHOICES)
+        text = launch([{"PENSTOCK_NETWORK": network, **folder(kept)}, *others], "-c", CHOICES)
         assert "least cost on this network" in text
     assert not (tmp_path / "other").exists()

