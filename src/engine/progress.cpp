@@ -41,7 +41,7 @@ std::int64_t coarse_ns() {
 void yield(Yields& yields) {
   const std::int64_t before = coarse_ns();
   ::sched_yield();
-  yields.returned(coarse_ns() != before, [] {
+  yields.returned(before, coarse_ns(), [] {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
     return usage.ru_nivcsw;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 namespace penstock::engine {
 
@@ -11,30 +12,49 @@ class Yields {
   /// Yields come back late: a thread that waits for nothing has the core meanwhile, for a whole turn. Asked once in
   /// each wait; after some waits the answer is false once, so that a yield is tried again.
   constexpr bool are_late() { return skips_ > 0 && skips_-- > 0; }
-  /// Yields give the core to nobody. Where the scheduler knows groups of threads (sessions, control groups), a yield
-  /// is for threads of the same group only; all ranks may be in groups of their own.
+  /// Others have this core in turns, but not by yields. Where the scheduler knows groups of threads (sessions, control
+  /// groups), a yield is for threads of the same group only; all ranks may be in groups of their own.
   constexpr bool are_futile() const { return futile_; }
-  /// After a yield. `count_switches` returns how often another thread has had this thread's core; it is called seldom.
+  /// After a yield. The ticks before and after it: of a clock that changes whenever the scheduler may end a turn.
+  /// `count_switches` returns how often another thread took this thread's core; it is called seldom.
   template <typename CountSwitches>
-  constexpr void returned(bool late, CountSwitches count_switches) {
-    streak_ = late ? std::min(2 * streak_ + 1, kLongestStreak) : 0;
+  constexpr void returned(std::int64_t tick_before, std::int64_t tick_after, CountSwitches count_switches) {
+    const bool is_late = tick_after != tick_before;
+    streak_ = is_late ? std::min(2 * streak_ + 1, kLongestStreak) : 0;
     skips_ = streak_;
-    if (++yields_ < kYieldsPerCount) return;
-    yields_ = 0;
+    ticks_ += (tick_before != tick_ ? 1 : 0) + (is_late ? 1 : 0);
+    tick_ = tick_after;
+    if (++yields_ < kYieldsPerCount || ticks_ < kTicksPerCount) return;
     const long switches = count_switches();
-    futile_ = (switches - switches_) * kFewestPerSwitch < kYieldsPerCount;
+    judge(switches - switches_);
     switches_ = switches;
+    yields_ = 0;
+    ticks_ = 0;
   }
 
  private:
   static constexpr int kLongestStreak = 255;
-  static constexpr int kYieldsPerCount = 64;
-  static constexpr int kFewestPerSwitch = 16;  // of futile yields. Ranks that take turns switch in one of two to four
+  static constexpr long kYieldsPerCount = 64;
+  static constexpr int kTicksPerCount = 4;      // so that a thread that shares its core has lost it at least once
+  static constexpr long kFewestPerSwitch = 16;  // of futile yields. Ranks that take turns switch in one of two to four
+  static constexpr int kMostCalm = 16;
+
+  constexpr void judge(long switches) {
+    const bool is_alone = switches == 0;
+    calm_ = is_alone ? calm_ + 1 : 0;
+    if (!is_alone)
+      futile_ = switches * kFewestPerSwitch < yields_;
+    else if (calm_ >= kMostCalm)  // a thread that sleeps soon is seldom interrupted, whether it is alone or not
+      futile_ = false;
+  }
 
   int streak_ = 0;  ///< grows with each late yield
   int skips_ = 0;   ///< waits before the next yield is tried
-  int yields_ = 0;  ///< since the switches were counted
+  std::int64_t tick_ = 0;
+  int ticks_ = 0;    ///< since the switches were counted
+  long yields_ = 0;  ///< since then
   long switches_ = 0;
+  int calm_ = 0;  ///< counts in a row without a switch
   bool futile_ = false;
 };
 

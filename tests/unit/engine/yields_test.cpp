@@ -8,15 +8,18 @@
 namespace penstock::engine {
 namespace {
 
-/// A thread's core, of which others have a turn in each `period`-th yield; 0: never.
+/// A thread's core, of which others have a turn in each `period`-th yield; 0: never. A tick is 100 yields.
 struct Core {
   int period = 0;
   long yields = 0;
   long switches = 0;
+  long lates = 0;
 
-  void yield(Yields& found, bool late = false) {
-    if (period > 0 && ++yields % period == 0) ++switches;
-    found.returned(late, [this] { return switches; });
+  void yield(Yields& found, bool is_late = false) {
+    const long before = ++yields / 100 + lates;
+    if (period > 0 && yields % period == 0) ++switches;
+    if (is_late) ++lates;
+    found.returned(before, before + (is_late ? 1 : 0), [this] { return switches; });
   }
 };
 
@@ -42,25 +45,40 @@ Pauses until_asleep(Yields& found, Core& core, bool is_crowded) {
   }
 }
 
-TEST(Yields, ThatGiveTheCoreToNobodyAreFollowedByASleepSoon) {
+// The scheduler gives the core to another group of threads at a tick, whatever this thread yields.
+TEST(Yields, ThatOthersDoNotTakeTheCoreByAreFollowedByASleepSoon) {
   Yields found;
   Core core{.period = 3};
   const int patient = until_asleep(found, core, true).yields;
   EXPECT_FALSE(found.are_futile());
-  core.period = 0;
-  until_asleep(found, core, true);
-  EXPECT_TRUE(found.are_futile());
+  core.period = 200;
+  while (!found.are_futile()) core.yield(found);
   EXPECT_LT(4 * until_asleep(found, core, true).yields, patient);
   core.period = 3;
   while (found.are_futile()) core.yield(found);
-  EXPECT_EQ(until_asleep(found, core, true).yields, patient) << "others have the core again";
+  EXPECT_EQ(until_asleep(found, core, true).yields, patient) << "others take the core by yields again";
+}
+
+TEST(Yields, OfAThreadThatHasItsCoreAloneAreNotFutile) {
+  Yields found;
+  Core core;
+  for (int i = 0; i < 10'000; ++i) {
+    core.yield(found);
+    EXPECT_FALSE(found.are_futile());
+  }
+  core.period = 200;
+  while (!found.are_futile()) core.yield(found);
+  core.period = 0;
+  int tries = 0;
+  for (; found.are_futile(); ++tries) core.yield(found);
+  EXPECT_GT(tries, 1000) << "one that sleeps soon is seldom interrupted, too";
 }
 
 TEST(Yields, OfRanksThatTakeTurnsAreNotFutile) {
   for (const int period : {1, 2, 4, 8}) {
     Yields found;
     Core core{.period = period};
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 10'000; ++i) {
       core.yield(found);
       EXPECT_FALSE(found.are_futile());
     }
@@ -71,7 +89,8 @@ TEST(Yields, AreWaitedForAsLongAsBeforeIfEachRankHasACore) {
   Yields found;
   Core core;
   const Pauses at_first = until_asleep(found, core, false);
-  EXPECT_TRUE(found.are_futile());
+  core.period = 200;
+  while (!found.are_futile()) core.yield(found);
   EXPECT_EQ(until_asleep(found, core, false).yields, at_first.yields);
 }
 
