@@ -1,5 +1,6 @@
 // _penstock.Comm and _penstock.Request. penstock.comm builds the mpi4py communicator on them.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -255,7 +256,9 @@ std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::han
     const nb::gil_scoped_release released;
     request = comm.start(wanted->collective, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
   }
-  return PendingRequest(std::move(request), std::vector{std::move(call.input), std::move(call.output)});
+  // Not a list of them, which would be copied.
+  return PendingRequest(std::move(request), std::make_shared<std::array<ArrayView, 2>>(
+                                                std::array{std::move(call.input), std::move(call.output)}));
 }
 
 /// False if there is no plan.
