@@ -526,7 +526,7 @@ TEST(Pipeline, AForkedChildGetsAnErrorAndEndsCleanly) {
   const Dataset dataset = numbers(40).cache().map([](Sample&) {}, 2).batch(4).prefetch(3);
   auto iterator = std::make_unique<DatasetIterator>(dataset.iterate());
   const auto held = iterator->next();
-  const pid_t child = test::fork_beside_threads();
+  const pid_t child = test::fork_beside_threads("penstock-loader");
   if (child == 0) {
     int result = 1;
     try {

@@ -137,7 +137,7 @@ TEST(Fork, TheChildIsToldAndDoesNotHang) {
     std::vector<std::uint32_t> out(4);
     const auto plan = allreduce_plan(0, 1, 16);
     engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 0)->wait();
-    const pid_t child = test::fork_beside_threads();
+    const pid_t child = test::fork_beside_threads(host::kWorkerName);
     ASSERT_GE(child, 0);
     if (child == 0) {
       try {

@@ -171,7 +171,7 @@ TEST(Workers, WakeForEveryOperation) {
 
 TEST(Workers, SurviveAForkOfTheProcess) {
   const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
-  const pid_t child = test::fork_beside_threads();
+  const pid_t child = test::fork_beside_threads(host::kWorkerName);
   ASSERT_GE(child, 0);
   if (child == 0) {
     std::vector<std::uint32_t> in(4, 1);
