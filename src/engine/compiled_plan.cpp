@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "penstock/error.hpp"
+#include "plan/memory.hpp"
 #include "plan/order.hpp"
 #include "plan/region.hpp"
 #include "plan/rules.hpp"
@@ -151,13 +152,21 @@ const CompiledPlan* PlanCache::get(const std::shared_ptr<const Plan>& plan, cons
   // An expired entry belongs to a freed plan, whose address this plan may have now.
   if (found != entries_.end() && !found->second.plan.expired()) return found->second.compiled.get();
   auto compiled = std::make_unique<const CompiledPlan>(*plan, team, shared_limit_bytes, wire_tags);
-  if (entries_.size() >= sweep_at_) {
-    std::erase_if(entries_, [](const auto& entry) { return entry.second.plan.expired(); });
-    sweep_at_ = std::max<std::size_t>(64, entries_.size() * 2);
-  }
+  if (size_bytes_ >= sweep_at_bytes_) sweep();
   Entry& entry = entries_[plan.get()];
-  entry = {plan, std::move(compiled)};
+  size_bytes_ -= entry.size_bytes;
+  entry = {plan, std::move(compiled), plan::memory_bytes(*plan)};
+  size_bytes_ += entry.size_bytes;
   return entry.compiled.get();
+}
+
+void PlanCache::sweep() {
+  std::erase_if(entries_, [&](const auto& each) {
+    if (!each.second.plan.expired()) return false;
+    size_bytes_ -= each.second.size_bytes;
+    return true;
+  });
+  sweep_at_bytes_ = std::max(kLeastSweptBytes, 2 * size_bytes_);
 }
 
 }  // namespace penstock::engine

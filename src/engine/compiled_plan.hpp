@@ -74,19 +74,26 @@ class CompiledPlan {
 };
 
 /// The compiled forms of live plans, by address. The Executor owns it; it does not keep plans alive. A compiled form
-/// lives at least as long as its plan.
+/// lives at least as long as its plan. Those of plans that are gone take no more memory than the others, or a MiB.
 class PlanCache {
  public:
   const CompiledPlan* get(const std::shared_ptr<const Plan>& plan, const Team& team, std::uint64_t shared_limit_bytes,
                           std::uint32_t wire_tags = kMaxTag + 1);
+  std::uint64_t size_bytes() const { return size_bytes_; }  ///< with the plans themselves
 
  private:
   struct Entry {
     std::weak_ptr<const Plan> plan;
     std::unique_ptr<const CompiledPlan> compiled;
+    std::uint64_t size_bytes = 0;
   };
+  static constexpr std::uint64_t kLeastSweptBytes = 1 << 20;
+
+  void sweep();
+
   std::unordered_map<const Plan*, Entry> entries_;
-  std::size_t sweep_at_ = 64;
+  std::uint64_t size_bytes_ = 0;
+  std::uint64_t sweep_at_bytes_ = kLeastSweptBytes;
 };
 
 }  // namespace penstock::engine
