@@ -6,6 +6,9 @@ A public header obeys the row that it belongs to. `include` in the third column 
 use MPI. Only the rows `src/mpi/` and `src/preload/` include mpi.h. A .def table in include/penstock/ belongs to the row of the header
 that includes it.
 
+Mechanisms of the engine include no other one, also not by other headers. The parts of its messages between nodes include only parts
+that are declared before them.
+
 Usage: check_layers.py [--quiet] [ROOT]
 Prints "ok FILE" (not with --quiet) or "not ok FILE" for each file. The exit status is 1 if one is not ok.
 """
@@ -22,6 +25,10 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(?:[<"]([^>"]+)[>"]|(\w+))', re.MULTILI
 MPI_HEADERS = {"mpi.h", "mpi_abi.h", "mpi_proto.h", "mpicxx.h", "PENSTOCK_MPI_HEADER"}
 THE_MPI_LAYER = "mpi"
 MPI_LAYERS = {THE_MPI_LAYER, "preload"}
+#: They list the mechanisms, and the parts in their order.
+MECHANISMS = Path("src/engine/routes.hpp")
+PARTS = Path("src/engine/remote/remote_messages.hpp")
+CLASS = re.compile(r"^(?:class|struct) (\w+)[^;{]*\{", re.MULTILINE)
 
 
 @dataclass
@@ -101,7 +108,40 @@ def check(root: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
         if path.suffix in SOURCES and path not in covered:
             files.append(path)
             wrong.append((path, "its folder has no row in the table"))
-    return files, wrong
+    return files, wrong + arrows_in_the_engine(root)
+
+
+def arrows_in_the_engine(root: Path) -> list[tuple[Path, str]]:
+    """Return (header, what is wrong) for each mechanism and part that can use one that it must not know."""
+    if not (root / MECHANISMS).exists():
+        return []
+    headers = (root / MECHANISMS).parent.rglob("*.hpp")
+    home = {name: path for path in headers for name in CLASS.findall(path.read_text(encoding="utf-8"))}
+
+    def listed(where: Path, pattern: str) -> list[str]:
+        text = (root / where).read_text(encoding="utf-8") if (root / where).exists() else ""
+        return [name for name in re.findall(pattern, text, re.MULTILINE) if name in home]
+
+    mechanisms = listed(MECHANISMS, r"std::optional<(\w+)>")
+    parts = listed(PARTS, r"^  (?:const )?(\w+) \w+_;$")
+    unknown_to = {name: set(mechanisms) - {name} for name in mechanisms}
+    unknown_to |= {name: set(parts[place + 1 :]) | set(mechanisms) for place, name in enumerate(parts)}
+    wrong = [(root / MECHANISMS, "lists no mechanisms in a form that this check reads")] if not mechanisms else []
+    for name, unknown in unknown_to.items():
+        reached: set[Path] = set()
+        left = [home[name], home[name].with_suffix(".cpp")]
+        while left:
+            path = left.pop()
+            if path in reached or not path.exists():
+                continue
+            reached.add(path)
+            left += [root / "src" / included for included in includes_of(path)]
+        wrong += [
+            (home[name], f"can use {other}, which {name} must not know")
+            for other in sorted(unknown)
+            if home[other] in reached
+        ]
+    return wrong
 
 
 def includes_of(path: Path) -> list[str]:

@@ -28,6 +28,21 @@ def project(tmp_path: Path) -> Path:
         "include/penstock/plan.hpp": '#include "penstock/error.hpp"\n',
         "include/penstock/mpi.hpp": "#include <mpi.h>\n",
         "src/base/error.cpp": '#include "penstock/error.hpp"\n#include "base/other.hpp"\n#include "penstock/errors.def"\n',
+        "src/engine/routes.hpp": """#include "engine/cells.hpp"
+using All = std::tuple<std::optional<Cells>, std::optional<Remote>>;
+""",
+        "src/engine/core.hpp": "class Core {\n};\n",
+        "src/engine/cells.hpp": '#include "engine/core.hpp"\nclass Cells final : public Mechanism {\n};\n',
+        "src/engine/cells.cpp": '#include "engine/cells.hpp"\n',
+        "src/engine/remote/remote_messages.hpp": """#include "engine/remote/first.hpp"
+#include "engine/remote/second.hpp"
+class Remote final : public Mechanism {
+  First first_;
+  const Second second_;
+};
+""",
+        "src/engine/remote/first.hpp": "class First {\n};\n",
+        "src/engine/remote/second.hpp": '#include "engine/remote/first.hpp"\nclass Second {\n};\n',
         "src/engine/engine.cpp": '#include "plan/graph.hpp"\n#include "penstock/plan.hpp"\n',
         "src/mpi/transport.cpp": '#include PENSTOCK_MPI_HEADER\n#include "engine/transport.hpp"\n',
         "python/src/module.cpp": "#include <nanobind/nanobind.h>\n#include <penstock/plan.hpp>\n",
@@ -42,7 +57,7 @@ def project(tmp_path: Path) -> Path:
 def test_a_project_that_obeys_passes(project: Path) -> None:
     files, wrong = check_layers.check(project)
     assert wrong == []
-    assert len(files) == 9
+    assert len(files) == 16
 
 
 @pytest.mark.parametrize(
@@ -69,6 +84,32 @@ def test_each_kind_of_violation_is_reported(project: Path, file: str, line: str,
     _, wrong = check_layers.check(project)
     assert [where for where, _ in wrong] == [path]
     assert expected in wrong[0][1]
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "header", "other"),
+    [
+        ("src/engine/cells.cpp", '#include "engine/remote/remote_messages.hpp"', "src/engine/cells.hpp", "Remote"),
+        ("src/engine/core.hpp", '#include "engine/cells.hpp"', "src/engine/remote/remote_messages.hpp", "Cells"),
+        ("src/engine/remote/first.hpp", '#include "engine/remote/second.hpp"', "src/engine/remote/first.hpp", "Second"),
+    ],
+)
+def test_no_mechanism_knows_another_and_no_part_a_later_one(
+    project: Path, file: str, line: str, header: str, other: str
+) -> None:
+    remote = project / "src/engine/remote/remote_messages.hpp"
+    remote.write_text('#include "engine/core.hpp"\n' + remote.read_text())
+    assert check_layers.check(project)[1] == []
+    (project / file).write_text((project / file).read_text() + line + "\n")
+    _, wrong = check_layers.check(project)
+    assert [where for where, _ in wrong] == [project / header]
+    assert f"can use {other}" in wrong[0][1]
+
+
+def test_mechanisms_that_cannot_be_read_are_an_error(project: Path) -> None:
+    (project / "src/engine/routes.hpp").write_text("class Routes {\n};\n")
+    _, wrong = check_layers.check(project)
+    assert "lists no mechanisms" in wrong[0][1]
 
 
 def test_a_header_in_the_table_must_exist(project: Path) -> None:
