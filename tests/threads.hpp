@@ -64,9 +64,9 @@ inline bool come_to_rest(std::string_view with_name = {}) {
   });
 }
 
-/// Calls fork() at any moment of the other threads. The allocators of AddressSanitizer and ThreadSanitizer (GCC 12) need
-/// those that allocate, which have this name, at rest: if one of them allocates during fork(), the child's next allocation
-/// waits for a thread that it does not have. (ThreadSanitizer's own thread never rests.)
+/// Calls fork() at any moment of the other threads. The allocators of AddressSanitizer and ThreadSanitizer (GCC 12)
+/// need those that allocate, which have this name, at rest: if one of them allocates during fork(), the child's next
+/// allocation waits for a thread that it does not have. (ThreadSanitizer's own thread never rests.)
 inline pid_t fork_beside_threads([[maybe_unused]] std::string_view with_name) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   EXPECT_TRUE(come_to_rest(with_name));
