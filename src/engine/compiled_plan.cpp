@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "penstock/error.hpp"
 #include "plan/memory.hpp"
 #include "plan/order.hpp"
@@ -19,8 +20,6 @@ namespace {
 std::uint64_t key_of(bool is_signal, int peer, std::uint32_t tag) {
   return (static_cast<std::uint64_t>(peer) << 32) | (is_signal ? 1u << 24 : 0u) | tag;
 }
-
-std::uint64_t scatter(std::uint64_t key) { return (key * 0x9E3779B97F4A7C15u) >> 20; }
 
 }  // namespace
 
@@ -127,7 +126,7 @@ void CompiledPlan::index_receivers(const Plan& plan) {
     const Step& step = plan.steps[i];
     if (!plan::consumes(step)) continue;
     const std::uint64_t key = key_of(step.kind == StepKind::wait, step.peer, step.tag);
-    std::size_t at = scatter(key) & mask;
+    std::size_t at = base::mix(base::kSeed, key) & mask;
     while (receivers_[at].step != kNone && receivers_[at].key != key) at = (at + 1) & mask;
     if (receivers_[at].step != kNone) {
       if (next_receiver_.empty()) next_receiver_.assign(plan.steps.size(), kNone);
@@ -141,7 +140,7 @@ StepId CompiledPlan::receiver(bool is_signal, int peer, std::uint32_t tag) const
   if (receivers_.empty()) return kNone;
   const std::uint64_t key = key_of(is_signal, peer, tag);
   const std::size_t mask = receivers_.size() - 1;
-  for (std::size_t at = scatter(key) & mask; receivers_[at].step != kNone; at = (at + 1) & mask)
+  for (std::size_t at = base::mix(base::kSeed, key) & mask; receivers_[at].step != kNone; at = (at + 1) & mask)
     if (receivers_[at].key == key) return receivers_[at].step;
   return kNone;
 }

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <string>
 
+#include "base/hash.hpp"
+
 namespace penstock::host {
 namespace {
 
@@ -50,7 +52,8 @@ std::uint64_t move_page(const std::byte* page) {
 }  // namespace
 
 PageMoves::Entry& PageMoves::entry_of(ConstBytes memory) {
-  Entry& entry = entries_[reinterpret_cast<std::uintptr_t>(memory.data()) / 4096 * 0x9E3779B97F4A7C15u >> 56];
+  const auto page = reinterpret_cast<std::uintptr_t>(memory.data()) / 4096;
+  Entry& entry = entries_[base::mix(base::kSeed, page) % entries_.size()];
   if (entry.begin != memory.data() || entry.bytes != memory.size()) entry = {memory.data(), memory.size()};
   return entry;
 }

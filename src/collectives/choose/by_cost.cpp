@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "collectives/choose/defaults.hpp"
 #include "collectives/cost/costs.hpp"
 #include "collectives/parts/group.hpp"
@@ -201,10 +202,12 @@ struct ChoiceByCost::Memory {
   };
   struct Hash {
     std::size_t operator()(const Key& key) const {
-      std::uint64_t hash = key.length_class << 8 ^ key.item_bytes << 24 ^ static_cast<std::uint64_t>(key.kind) << 1 ^
-                           static_cast<std::uint64_t>(key.root) << 40 ^ static_cast<std::uint64_t>(key.in_place);
-      hash *= 0x9E3779B97F4A7C15u;
-      return hash ^ hash >> 29;
+      std::uint64_t hash = base::kSeed;
+      for (const std::uint64_t word :
+           {key.length_class, key.item_bytes, static_cast<std::uint64_t>(key.kind) << 1 | (key.in_place ? 1u : 0u),
+            static_cast<std::uint64_t>(key.root)})
+        hash = base::mix(hash, word);
+      return hash;
     }
   };
 

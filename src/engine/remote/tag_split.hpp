@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/hash.hpp"
+
 namespace penstock::engine {
 
 /// A tag names the slot of the operation, and holds the tag of the message in the plan combined with a hash of the
@@ -55,9 +57,7 @@ class TagSplit {
   static constexpr int kMostPlanBits = 12;
 
   std::uint64_t hash(std::uint64_t sequence, std::uint64_t signature) const {
-    std::uint64_t mixed = (signature ^ sequence * 0xD6E8FEB86659FD93u) * 0x9E3779B97F4A7C15u;
-    mixed = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u;
-    return mixed >> (64 - message_bits_);
+    return base::mix(base::mix(base::kSeed, signature), sequence) >> (64 - message_bits_);
   }
 
   int slot_bits_ = 0;
