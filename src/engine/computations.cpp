@@ -33,14 +33,13 @@ void Computations::post(Operation& operation, StepId step, ConstBytes from) {
   const bool is_users = operation.call.arithmetic.user &&
                         (what.computation == Computation::reduce || what.computation == Computation::reduce_sorted);
   if (std::max(what.from.size_bytes, what.to.size_bytes) > kInlineBytes || !may_run || is_users)
-    return core_.add_work(what.lane, {&operation, step, 0, reinterpret_cast<std::uint64_t>(from.data()), this});
+    return core_.add_work(what.lane, {.operation = &operation, .step = step, .worker = this, .from = from});
   compute(operation, step, from);
   core_.complete(operation, step);
 }
 
 bool Computations::run(const Work& work) {
-  compute(*work.operation, work.step,
-          {reinterpret_cast<const std::byte*>(work.address), work.operation->step(work.step).from.size_bytes});
+  compute(*work.operation, work.step, work.from);
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/message.hpp"
 #include "engine/operation.hpp"
 #include "engine/pollable.hpp"
 
@@ -45,9 +46,9 @@ class Worker;
 struct Work {
   Operation* operation = nullptr;
   StepId step = 0;
-  std::uint32_t transfer = 0;  ///< the sender's id of the transfer, if it waits for fin
-  std::uint64_t address = 0;   ///< of the source, in the peer's process or in this one
   Worker* worker = nullptr;
+  ConstBytes from{};          ///< of a computation
+  Header::Message message{};  ///< of a read of a peer's memory
 };
 /// A mechanism that runs steps without the engine's lock.
 class Worker {

@@ -15,9 +15,9 @@ bool PeerReads::run(const Work& work) {
   const std::uint32_t peer = core_.local(what.peer);
   const pid_t process = core_.node.process[peer];
   const Bytes to = operation.target(what.to);
-  const int error = what.kind == StepKind::compute
-                        ? remote_read(operation.plan(), what, operation.call.arithmetic, {process, work.address}, to)
-                        : host::read_memory(process, work.address, to);
+  const int error = what.kind == StepKind::compute ? remote_read(operation.plan(), what, operation.call.arithmetic,
+                                                                 {process, work.message.address}, to)
+                                                   : host::read_memory(process, work.message.address, to);
   // The sender's memory is valid only until its operation is over. It sets its failure bit before that.
   if (Failures::has(core_.slot(peer), operation.sequence)) return false;
   if (error != 0) core_.detector.throw_unreachable(operation, what.peer, error);
@@ -28,7 +28,7 @@ void PeerReads::finish(const Work& work, bool was_valid) {
   const int peer = work.operation->step(work.step).peer;
   if (!was_valid) return refused_.push_back({work.operation, peer});
   Header fin = core_.header_for(*work.operation, MessageKind::fin);
-  fin.transfer = {.sender = work.transfer, .receiver = 0, .offset_bytes = 0};
+  fin.transfer = {.sender = work.message.transfer, .receiver = 0, .offset_bytes = 0};
   core_.send(peer, fin, {}, work.operation);
   core_.complete(*work.operation, work.step);
 }

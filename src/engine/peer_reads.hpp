@@ -15,7 +15,7 @@ class PeerReads final : public Mechanism, private Worker {
   /// The data that `header` describes can be read from the sender's memory.
   void post(Operation& operation, StepId step, const Header& header) {
     core_.add_work(operation.step(step).lane,
-                   {&operation, step, header.message.transfer, header.message.address, this});
+                   {.operation = &operation, .step = step, .worker = this, .message = header.message});
   }
 
   void cancel(Operation& operation) override {
