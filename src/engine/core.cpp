@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
+#include "base/ranks_text.hpp"
 #include "engine/progress.hpp"
 #include "penstock/trace.hpp"
 
@@ -175,7 +177,7 @@ void Core::fail_mismatch(Operation& operation, int peer, const std::string& what
 
 Error Core::mismatch_error(int peer, const std::string& where, const std::string& what) const {
   return {ErrorCode::mismatch,
-          "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " + where + ": " + what +
+          base::ranks_text(std::array{rank, peer}) + " do not match in " + where + ": " + what +
               "; every rank must make the same calls in the same order with matching counts, types and roots",
           rank};
 }

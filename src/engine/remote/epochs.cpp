@@ -1,7 +1,10 @@
 #include "engine/remote/epochs.hpp"
 
 #include <algorithm>
+#include <array>
 #include <set>
+
+#include "base/ranks_text.hpp"
 
 namespace penstock::engine {
 
@@ -132,8 +135,7 @@ void Epochs::give_up_communicator(int peer, const std::string& why) {
   if (unusable_) return;
   unusable_ =
       Error(ErrorCode::mismatch,
-            "ranks " + std::to_string(core_.rank) + " and " + std::to_string(peer) +
-                " cannot use this communicator any more: " + why +
+            base::ranks_text(std::array{core_.rank, peer}) + " cannot use this communicator any more: " + why +
                 "; an earlier collective call of these ranks did not fit: every rank must make the same calls in "
                 "the same order with matching counts, types and roots",
             core_.rank);
