@@ -26,6 +26,8 @@ namespace {
 constexpr std::uint64_t kMostReservedBytes = std::uint64_t{64} << 30;
 constexpr std::uint64_t kFewestReservedBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kMostKept = 4;  // of some pages each
+/// A tail keeps its memory if this many would fit into what is free: each process of the node may keep one.
+constexpr std::uint64_t kFreeForTail = 1024;
 
 [[noreturn]] void throw_system(const std::string& what, int error) {
   throw Error(error == ENOSPC || error == ENOMEM ? ErrorCode::no_space : ErrorCode::io, what, -1,
@@ -200,8 +202,9 @@ std::uint64_t Heap::free_bytes() const noexcept {
 std::uint64_t Heap::take(std::uint64_t bytes, std::uint64_t head_bytes) {
   const std::lock_guard lock(mutex_);
   reclaim();
-  const auto same = std::ranges::find_if(
-      kept_, [&](const Left& left) { return left.bytes == bytes && left.head_bytes == head_bytes; });
+  const auto fits = [&](const Left& left) { return left.bytes == bytes && left.memory.head_bytes == head_bytes; };
+  auto same = std::ranges::find_if(kept_, [&](const Left& left) { return fits(left) && left.offset == with_tail_; });
+  if (same == kept_.end()) same = std::ranges::find_if(kept_, fits);
   if (same != kept_.end()) {
     const std::uint64_t offset = same->offset;
     kept_.erase(same);
@@ -211,7 +214,7 @@ std::uint64_t Heap::take(std::uint64_t bytes, std::uint64_t head_bytes) {
   try {
     if (head_bytes > 0) commit(offset, head_bytes);
   } catch (...) {
-    release({offset, bytes, head_bytes, {}});
+    release({offset, bytes, {}, {}});
     throw;
   }
   return offset;
@@ -249,9 +252,9 @@ void Heap::commit(std::uint64_t offset, std::uint64_t bytes) {
                  error);
 }
 
-void Heap::give_back(std::uint64_t offset, std::uint64_t bytes, std::function<Use()> use, std::uint64_t head_bytes) {
+void Heap::give_back(std::uint64_t offset, std::uint64_t bytes, std::function<Use()> use, RangeMemory memory) {
   const std::lock_guard lock(mutex_);
-  left_.push_back({offset, bytes, head_bytes, std::move(use)});
+  left_.push_back({offset, bytes, memory, std::move(use)});
   reclaim();
 }
 
@@ -263,25 +266,47 @@ void Heap::reclaim() {
       ++i;
       continue;
     }
-    if (use == Use::head) {
-      if (kept_.size() == kMostKept) {
-        // The oldest goes: its size may be one that nobody takes any more.
-        release(kept_.front());
-        kept_.erase(kept_.begin());
-      }
-      kept_.push_back({left.offset, left.bytes, left.head_bytes, {}});
-    } else {
+    if (use == Use::head || (use == Use::more && keep_tail(left)))
+      keep(left);
+    else
       release(left);  // if that throws, the range stays for the next time
-    }
     if (i + 1 < left_.size()) left = std::move(left_.back());
     left_.pop_back();
   }
 }
 
+void Heap::keep(const Left& left) {
+  if (kept_.size() == kMostKept) {
+    // The oldest goes: its size may be one that nobody takes any more.
+    release(kept_.front());
+    kept_.erase(kept_.begin());
+  }
+  kept_.push_back({left.offset, left.bytes, left.memory, {}});
+}
+
+/// Whether only the head and the tail of the range have memory now.
+bool Heap::keep_tail(const Left& left) {
+  const auto& [head_bytes, tail_begin, tail_bytes] = left.memory;
+  if (head_bytes == 0 || tail_bytes == 0 || (with_tail_ && with_tail_ != left.offset)) return false;
+  if (tail_bytes > free_bytes() / kFreeForTail) return false;
+  const std::uint64_t end = left.offset + left.bytes;
+  const std::uint64_t tail = left.offset + tail_begin;
+  drop_memory(left.offset + head_bytes, tail / kPageBytes * kPageBytes);
+  drop_memory(std::min((tail + tail_bytes + kPageBytes - 1) / kPageBytes * kPageBytes, end), end);
+  with_tail_ = left.offset;
+  return true;
+}
+
 void Heap::release(const Left& left) {
-  ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(left.offset),
-              static_cast<off_t>(left.bytes));
+  drop_memory(left.offset, left.offset + left.bytes);
+  if (with_tail_ == left.offset) with_tail_.reset();
   ranges_.give_back(left.offset, left.bytes);
+}
+
+void Heap::drop_memory(std::uint64_t begin, std::uint64_t end) {
+  if (begin < end)
+    ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+                static_cast<off_t>(end - begin));
 }
 
 std::uint64_t Heap::committed_bytes() const noexcept {

@@ -110,10 +110,12 @@ Segment::~Segment() {
       if (heaps[peer] == heaps[self] || heaps[peer]->is_alive()) return Heap::Use::some;
       has_died = true;
     }
-    return has_died || slot->has_more.load(std::memory_order_relaxed) != 0 ? Heap::Use::none : Heap::Use::head;
+    if (has_died) return Heap::Use::none;
+    return slot->has_more.load(std::memory_order_relaxed) != 0 ? Heap::Use::more : Heap::Use::head;
   };
   try {
-    heap_->give_back(offset_, block_bytes_, use, layout_.flags_offset_bytes);
+    heap_->give_back(offset_, block_bytes_, use,
+                     {layout_.flags_offset_bytes, layout_.ring_offset_bytes, committed_ring_bytes_});
   } catch (const std::bad_alloc&) {
     // Without memory for the record, the block stays allocated.
   }

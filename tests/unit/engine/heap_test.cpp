@@ -6,6 +6,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +33,7 @@ namespace {
 std::uint64_t most_uninterrupted_bytes = ~std::uint64_t{0};
 std::atomic<std::size_t> allocation_calls{0};
 std::atomic<bool> is_full{false};
+std::atomic<bool> is_nearly_full{false};
 
 }  // namespace
 
@@ -40,6 +43,12 @@ extern "C" int posix_fallocate(int descriptor, off_t offset, off_t bytes) {
   if (is_full) return ENOSPC;
   if (static_cast<std::uint64_t>(bytes) > most_uninterrupted_bytes) return EINTR;
   return ::fallocate(descriptor, 0, offset, bytes) == 0 ? 0 : errno;
+}
+
+extern "C" int fstatfs(int descriptor, struct statfs* facts) noexcept {
+  const int result = static_cast<int>(::syscall(SYS_fstatfs, descriptor, facts));
+  if (result == 0 && is_nearly_full) facts->f_bavail = 100;
+  return result;
 }
 
 namespace penstock::engine {
@@ -142,8 +151,7 @@ TEST(Heaps, KeepTheMemoryOfAFewRangesOfWhichOnlyTheHeadHasSome) {
   const std::uint64_t before = heap.committed_bytes();
   const std::uint64_t taken = heap.taken_bytes();
   const auto give_back = [&](std::uint64_t offset) {
-    heap.give_back(
-        offset, 16 * kPage, [] { return Heap::Use::head; }, kPage);
+    heap.give_back(offset, 16 * kPage, [] { return Heap::Use::head; }, {.head_bytes = kPage});
   };
   const auto take = [&] { return heap.take(16 * kPage, kPage); };
   const std::uint64_t first = take();
@@ -166,14 +174,74 @@ TEST(Heaps, KeepTheMemoryOfAFewRangesOfWhichOnlyTheHeadHasSome) {
 TEST(Heaps, KeepTheRangesThatWereGivenBackLast) {
   Heap& heap = *Heap::of_process();
   const auto use = [&](std::uint64_t bytes) {
-    heap.give_back(
-        heap.take(bytes, kPage), bytes, [] { return Heap::Use::head; }, kPage);
+    heap.give_back(heap.take(bytes, kPage), bytes, [] { return Heap::Use::head; }, {.head_bytes = kPage});
   };
   for (std::uint64_t pages = 30; pages < 50; ++pages) use(pages * kPage);
   use(20 * kPage);
   const std::uint64_t before = heap.committed_bytes();
   heap.give_back(heap.take(20 * kPage, kPage), 20 * kPage, {});
   EXPECT_EQ(heap.committed_bytes(), before - kPage) << "its head had kept its memory";
+}
+
+TEST(Heaps, KeepTheMemoryOfOneTail) {
+  Heap& heap = *Heap::of_process();
+  std::vector<std::uint64_t> emptying(10);  // of ranges that other tests have left
+  for (const auto use : {Heap::Use::head, Heap::Use::none}) {
+    for (std::uint64_t& offset : emptying) offset = heap.take(80 * kPage, kPage);
+    for (const std::uint64_t offset : emptying)
+      heap.give_back(offset, 80 * kPage, [use] { return use; }, {.head_bytes = kPage});
+  }
+  const std::uint64_t before = heap.committed_bytes();
+  const std::uint64_t taken = heap.taken_bytes();
+  constexpr RangeMemory memory{.head_bytes = kPage, .tail_begin = 8 * kPage + kPage / 2, .tail_bytes = 4 * kPage};
+  const auto take = [&] { return heap.take(70 * kPage, kPage); };
+  const auto fill = [&](std::uint64_t offset) {
+    heap.commit(offset + 2 * kPage, 3 * kPage);
+    heap.commit(offset + memory.tail_begin, memory.tail_bytes + 20 * kPage);
+    std::memset(heap.base() + offset + 8 * kPage, 5, 4 * kPage);
+  };
+  const auto give_back = [&](std::uint64_t offset, Heap::Use use) {
+    heap.give_back(
+        offset, 70 * kPage, [use] { return use; }, memory);
+  };
+  const std::uint64_t first = take();
+  fill(first);
+  give_back(first, Heap::Use::more);
+  EXPECT_EQ(heap.committed_bytes(), before + 6 * kPage) << "its head, and the pages of its tail";
+  EXPECT_EQ(heap.taken_bytes(), taken);
+
+  // Hardly used ranges keep what they were taken with, and others keep none meanwhile.
+  const std::uint64_t other = heap.take(70 * kPage, 2 * kPage);
+  EXPECT_NE(other, first) << "another head";
+  heap.give_back(other, 70 * kPage, {});
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(take(), first);
+    EXPECT_EQ(heap.base()[first + 9 * kPage], std::byte{5});
+    const std::uint64_t second = take();
+    ASSERT_NE(second, first);
+    fill(second);
+    give_back(second, Heap::Use::more);
+    EXPECT_EQ(heap.committed_bytes(), before + 6 * kPage);
+    give_back(first, Heap::Use::head);
+  }
+  // It is preferred to one with a head alone that was given back before.
+  ASSERT_EQ(take(), first);
+  const std::uint64_t short_lived = take();
+  give_back(short_lived, Heap::Use::head);
+  give_back(first, Heap::Use::more);
+  EXPECT_EQ(take(), first);
+  fill(first);
+  give_back(first, Heap::Use::none);
+  heap.give_back(take(), 70 * kPage, {});
+  EXPECT_EQ(heap.committed_bytes(), before);
+
+  is_nearly_full = true;
+  const std::uint64_t last = take();
+  fill(last);
+  give_back(last, Heap::Use::more);
+  is_nearly_full = false;
+  EXPECT_EQ(heap.committed_bytes(), before) << "others may need it";
+  EXPECT_EQ(heap.taken_bytes(), taken);
 }
 
 TEST(Heaps, WithoutMemoryForAHeadTakeNothing) {
