@@ -14,6 +14,7 @@
 #include "penstock/mpi.hpp"
 #include "preload/own_calls.hpp"
 #include "preload/report.hpp"
+#include "preload/requests.hpp"
 #include "preload/settings.hpp"
 
 namespace penstock::preload {
@@ -96,6 +97,7 @@ std::unique_ptr<Communicator> describe(MPI_Comm comm) {
   PMPI_Comm_size(comm, &made->ranks);
   made->times = settings().times;
   made->verifies = settings().verifies;
+  made->only_blocking = made->verifies || !has_progress_hook();
   if (!settings().serves)
     made->why_native = "a broken option";
   else if (is_inter != 0)

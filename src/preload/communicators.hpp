@@ -65,7 +65,8 @@ struct Communicator {
   bool one_node = false;                 ///< once it is prepared: all ranks of the job are on one node
   bool times = false;                    ///< calls are timed for the report
   bool verifies = false;
-  Recent blocking_recent{};  ///< once it is prepared
+  bool only_blocking = false;  ///< others are MPI's
+  Recent blocking_recent{};    ///< once it is prepared
   Recent nonblocking_recent{};
   std::vector<std::shared_ptr<Channel>> channels{};  ///< of persistent operations; equal on all ranks
   std::array<std::array<Tally, kForms>, kCollectiveKinds> tallies{};

@@ -114,15 +114,19 @@ int run_measured(Communicator& on, const Call& call, Contest& contest, const Nat
 
 enum class Known : std::uint8_t { nothing, native, served };
 
+inline bool is_mpis_choice(const Recent::Entry& known) {
+  return known.counter.trial != nullptr && known.counter.trial->choice() == Server::mpi;
+}
+
 /// Who serves a call that is kept, if that is known without the whole way. Counts it then. A call that is to wait for
 /// all ranks takes the whole way while something is due: others may have other arguments, and so not know it.
-inline Known known_server(const Communicator& on, const Recent::Entry& known, Form form) {
+[[gnu::always_inline]] inline Known known_server(const Communicator& on, const Recent::Entry& known, Form form) {
   if (known.reason != nullptr) return Known::native;
   if (form == Form::blocking && known.synchronises && on.measured != nullptr && on.measured->is_due())
     return Known::nothing;
   if (known.counter.trial == nullptr) return Known::served;
   if (!known.counter.rests()) return Known::nothing;
-  return known.counter.trial->choice() == Server::mpi ? Known::native : Known::served;
+  return is_mpis_choice(known) ? Known::native : Known::served;
 }
 
 /// Gives a call to Penstock or to `native` that is not known.
@@ -156,22 +160,43 @@ int dispatch_unknown(Communicator& on, const Call& call, Form form, const Native
   return run_by_penstock(on, call, form, counter, native, action);
 }
 
-/// Gives the call to Penstock or to `native`. `action(on, translated)` runs it in Penstock.
+/// What is known of a call by its communicator and arguments.
+struct Lookup {
+  Communicator* on = nullptr;
+  Recent::Entry* known = nullptr;
+  bool passes = false;  ///< MPI serves it, and nothing more is to be done for it
+};
+
+/// Counts a call that passes. Inline, with an own Call for it, so that arguments stay in registers: a call that passes
+/// has nothing else to hide this time behind.
+[[gnu::always_inline]] inline Lookup look(const Call& call, Form form) {
+  if (own_depth > 0) return {.passes = true};
+  Communicator* const on = communicator_of(call.comm);
+  if (on == nullptr) return {.passes = true};
+  Recent::Entry* const known = on->recent(form).find(call);
+  if (on->times) return {.on = on, .known = known};
+  if (known == nullptr)
+    return {.on = on, .passes = !on->why_native.empty() || (form == Form::nonblocking && on->only_blocking)};
+  const bool passes =
+      known->reason != nullptr || (is_mpis_choice(*known) && known_server(*on, *known, form) == Known::native);
+  return {.on = on, .known = known, .passes = passes};
+}
+
+/// Gives a call that does not pass to Penstock or to `native`. `action(on, translated)` runs it in Penstock.
 template <typename Native, typename Action>
-int dispatch(const Call& call, Form form, const Native& native, const Action& action) {
-  Communicator* const on = own_depth > 0 ? nullptr : communicator_of(call.comm);
-  if (on == nullptr) return native();
-  if (Recent::Entry* const known = on->recent(form).find(call)) {
-    const Known server = known_server(*on, *known, form);
+int dispatch(const Lookup& looked, const Call& call, Form form, const Native& native, const Action& action) {
+  Communicator& on = *looked.on;
+  if (Recent::Entry* const known = looked.known) {
+    const Known server = known_server(on, *known, form);
     if (server == Known::native)
-      return run_native(*on, call, form, known->reason != nullptr ? known->reason : kMpiWasFaster, native, known);
+      return run_native(on, call, form, known->reason != nullptr ? known->reason : kMpiWasFaster, native, known);
     if (server == Known::served)
-      return known->is_translated ? serve(*on, call, form, known->of(call), known, action)
-                                  : run_by_penstock(*on, call, form, known->counter, native, action);
-  } else if (form == Form::blocking && !on->why_native.empty()) {
-    return run_native(*on, call, form, on->why_native.c_str(), native);
+      return known->is_translated ? serve(on, call, form, known->of(call), known, action)
+                                  : run_by_penstock(on, call, form, known->counter, native, action);
+  } else if (form == Form::blocking && !on.why_native.empty()) {
+    return run_native(on, call, form, on.why_native.c_str(), native);
   }
-  return dispatch_unknown(*on, call, form, native, action);
+  return dispatch_unknown(on, call, form, native, action);
 }
 
 }  // namespace penstock::preload

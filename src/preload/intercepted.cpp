@@ -42,8 +42,8 @@ __attribute__((destructor)) void say_if_not_intercepted() {
 }
 
 template <typename Native>
-int blocking(const Call& call, const Native& native) {
-  return dispatch(call, Form::blocking, native, [&](Communicator& on, const Translated& translated) -> int {
+int blocking(const Lookup& looked, const Call& call, const Native& native) {
+  return dispatch(looked, call, Form::blocking, native, [&](Communicator& on, const Translated& translated) -> int {
     const auto served = [&] {
       const OwnCall own;
       run(on, translated);
@@ -55,8 +55,8 @@ int blocking(const Call& call, const Native& native) {
 }
 
 template <typename Native>
-int nonblocking(const Call& call, MPI_Request* request, const Native& native) {
-  return dispatch(call, Form::nonblocking, native, [&](Communicator& on, const Translated& translated) {
+int nonblocking(const Lookup& looked, const Call& call, MPI_Request* request, const Native& native) {
+  return dispatch(looked, call, Form::nonblocking, native, [&](Communicator& on, const Translated& translated) {
     Request started;
     {
       const OwnCall own;
@@ -101,18 +101,22 @@ int initialized(int result) {
 #define PENSTOCK_LIST(...) __VA_ARGS__
 #define PENSTOCK_TEXT_OF(text) #text
 #define PENSTOCK_TEXT(text) PENSTOCK_TEXT_OF(text)
-#define PENSTOCK_REPLACE(blocking_name, nonblocking_name, profiling, nonblocking_profiling, row, parameters, \
-                         arguments, ...)                                                                     \
-  extern "C" PENSTOCK_API int blocking_name parameters {                                                     \
-    using namespace penstock::preload;                                                                       \
-    static auto* const native = next(PENSTOCK_TEXT(blocking_name), &profiling);                              \
-    return blocking({.kind = penstock::CollectiveKind::row, __VA_ARGS__}, [&] { return native arguments; }); \
-  }                                                                                                          \
-  extern "C" PENSTOCK_API int nonblocking_name(PENSTOCK_LIST parameters, MPI_Request* request) {             \
-    using namespace penstock::preload;                                                                       \
-    static auto* const native = next(PENSTOCK_TEXT(nonblocking_name), &nonblocking_profiling);               \
-    return nonblocking({.kind = penstock::CollectiveKind::row, __VA_ARGS__}, request,                        \
-                       [&] { return native(PENSTOCK_LIST arguments, request); });                            \
+#define PENSTOCK_REPLACE(blocking_name, nonblocking_name, profiling, nonblocking_profiling, row, parameters,         \
+                         arguments, ...)                                                                             \
+  extern "C" PENSTOCK_API int blocking_name parameters {                                                             \
+    using namespace penstock::preload;                                                                               \
+    static auto* const native = next(PENSTOCK_TEXT(blocking_name), &profiling);                                      \
+    const Lookup looked = look({.kind = penstock::CollectiveKind::row, __VA_ARGS__}, Form::blocking);                \
+    if (looked.passes) return native arguments;                                                                      \
+    return blocking(looked, {.kind = penstock::CollectiveKind::row, __VA_ARGS__}, [=] { return native arguments; }); \
+  }                                                                                                                  \
+  extern "C" PENSTOCK_API int nonblocking_name(PENSTOCK_LIST parameters, MPI_Request* request) {                     \
+    using namespace penstock::preload;                                                                               \
+    static auto* const native = next(PENSTOCK_TEXT(nonblocking_name), &nonblocking_profiling);                       \
+    const Lookup looked = look({.kind = penstock::CollectiveKind::row, __VA_ARGS__}, Form::nonblocking);             \
+    if (looked.passes) return native(PENSTOCK_LIST arguments, request);                                              \
+    return nonblocking(looked, {.kind = penstock::CollectiveKind::row, __VA_ARGS__}, request,                        \
+                       [=] { return native(PENSTOCK_LIST arguments, request); });                                    \
   }
 
 #define COUNT int

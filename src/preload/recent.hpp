@@ -41,7 +41,7 @@ class Recent {
     std::uint32_t sorts = 0;  ///< of the operation and of both sides
 
     Key() = default;
-    explicit Key(const Call& call) noexcept
+    [[gnu::always_inline]] explicit Key(const Call& call) noexcept
         : sent(static_cast<std::uint64_t>(call.send.count)),
           received(static_cast<std::uint64_t>(call.receive.count)),
           sent_type(call.send.type),
@@ -54,7 +54,7 @@ class Recent {
 
    private:
     /// Calls with lists differ from all that are kept.
-    static std::uint32_t sort(const Side& side) noexcept {
+    [[gnu::always_inline]] static std::uint32_t sort(const Side& side) noexcept {
       return (side.buffer == nullptr ? 1U : 0U) | (side.buffer == MPI_IN_PLACE ? 2U : 0U) | (has_lists(side) ? 4U : 0U);
     }
   };
@@ -121,13 +121,15 @@ class Recent {
  private:
   static constexpr std::size_t kPlaces = 16;
 
-  static std::size_t place(const Call& call) noexcept {
+  [[gnu::always_inline]] static std::size_t place(const Call& call) noexcept {
     const auto kind = static_cast<std::size_t>(call.kind);
     if (!knows_lengths(call.kind)) return kind % kPlaces;
     const std::uint64_t mixed = static_cast<std::uint64_t>(call.receive.count) * 0x9E3779B97F4A7C15U;
     return (kind + static_cast<std::size_t>(call.root) + static_cast<std::size_t>(mixed >> 60U)) % kPlaces;
   }
-  static bool has_lists(const Side& side) noexcept { return side.counts != nullptr || side.types != nullptr; }
+  [[gnu::always_inline]] static bool has_lists(const Side& side) noexcept {
+    return side.counts != nullptr || side.types != nullptr;
+  }
   static bool has_lists(const Call& call) noexcept { return has_lists(call.send) || has_lists(call.receive); }
   /// A derived type may be freed, and its handle become that of a type of another length.
   static bool is_lasting(MPI_Datatype type) noexcept {
