@@ -145,7 +145,6 @@ void Executor::start_next(Operation& started, std::shared_ptr<const Plan>&& plan
 // A message that comes soon is found sooner than by wait(), which takes the lock for each poll, and asks what else is
 // to be driven. That can wait for so few polls.
 bool Executor::poll_at_once(Operation& started) {
-  const RemoteMessages& remote = the<RemoteMessages>();
   Waiting waiting;
   guarded([&] {
     for (int polls = 0; polls < kPollsAtOnce && !started.is_finished(); ++polls) {
@@ -154,9 +153,7 @@ bool Executor::poll_at_once(Operation& started) {
         waiting.moved();
         continue;
       }
-      const Pause next = waiting.next({.polls_transport = true,
-                                       .unpolled = std::chrono::nanoseconds(remote.long_messages().nap_ns()),
-                                       .is_crowded = is_crowded});
+      const Pause next = waiting.next({.polls_transport = true, .is_crowded = is_crowded});
       if (next == Pause::sleep) break;
       if (next == Pause::yield && !transport->yielded()) ::sched_yield();
     }

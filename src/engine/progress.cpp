@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -48,13 +49,19 @@ void yield(Yields& yields) {
   });
 }
 
-Awaited awaited_of(const Pollable& pollable) {
+nanoseconds timer_slack() {
+  const int slack_ns = ::prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+  return nanoseconds(std::max(slack_ns, 0));
+}
+
+Awaited awaited_of(const Pollable& pollable, const Naps& naps) {
   const std::int64_t until_ns = pollable.transfer_until_ns.load(std::memory_order_relaxed);
   return {.polls_transport = pollable.polls_transport.load(std::memory_order_relaxed),
           .unpolled = nanoseconds(pollable.nap_ns.load(std::memory_order_relaxed)),
           .is_transferring = until_ns != 0 && steady_ns() < until_ns,
           .polls_yield = pollable.polls_yield.load(std::memory_order_relaxed),
-          .is_crowded = pollable.is_crowded};
+          .is_crowded = pollable.is_crowded,
+          .nap_overrun = naps.overrun()};
 }
 
 }  // namespace
@@ -172,8 +179,8 @@ void Progress::sleep(const Sleeper& sleeper, nanoseconds nap) {
     nanoseconds timeout = kLongestSleep;
     if (polling) timeout = nap;
     const auto shorten = [&](const Pollable& waited_for) {
-      if (const Awaited awaited = awaited_of(waited_for); Waiting::is_slow(awaited))
-        timeout = std::min(timeout, awaited.unpolled);
+      if (const Awaited awaited = awaited_of(waited_for, sleeper.naps); Waiting::is_slow(awaited))
+        timeout = std::min(timeout, awaited.unpolled - awaited.nap_overrun);
     };
     if (sleeper.home != nullptr) shorten(*sleeper.home);
     for (const Pollable* pollable : sleeper.acquired)
@@ -181,7 +188,9 @@ void Progress::sleep(const Sleeper& sleeper, nanoseconds nap) {
     if (!is_worker) timeout = std::min<nanoseconds>(timeout, kPoke);
     // If nothing is in flight, only attention() ends the sleep of a progress thread.
     if (is_worker && sleeper.acquired.empty()) timeout = std::chrono::hours(24);
+    const std::int64_t begin = steady_ns();
     sleep_on({listening.data(), count}, timeout);
+    if (const nanoseconds took(steady_ns() - begin); took >= timeout) sleeper.naps.ended(timeout, took);
   }
   for (std::size_t i = 0; i < count; ++i) listening[i].bell->sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -255,16 +264,24 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
   thread_local std::vector<Pollable*> acquired;
   thread_local Yields yields;
+  thread_local Naps naps(timer_slack());
   Waiting waiting;
+  std::int64_t moved_ns = 0;
   const bool yields_are_late = yields.are_late();
   while (!finished.load(std::memory_order_acquire)) {
     const std::uint64_t generation = generation_.load(std::memory_order_seq_cst);
     bool moved = progress_and_check(home, Caller::application);
     if (moved) {
       waiting.moved();
+      moved_ns = 0;
       continue;
     }
-    Awaited awaited = awaited_of(home);
+    Awaited awaited = awaited_of(home, naps);
+    if (awaited.polls_transport) {
+      const std::int64_t now_ns = steady_ns();
+      if (moved_ns == 0) moved_ns = now_ns;
+      awaited.waited = nanoseconds(now_ns - moved_ns);
+    }
     awaited.yields_are_late = yields_are_late;
     awaited.yields_are_futile = yields.are_futile();
     const Pause next = waiting.next(awaited);
@@ -274,14 +291,15 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
     }
     if (count_.load(std::memory_order_relaxed) > 1) acquire(acquired, Caller::application, &home);
     for (Pollable* pollable : acquired) moved |= progress_and_check(*pollable, Caller::application);
-    const auto transfers = [](const Pollable* pollable) { return awaited_of(*pollable).is_transferring; };
+    const auto transfers = [](const Pollable* pollable) { return awaited_of(*pollable, naps).is_transferring; };
     if (moved) {
       waiting.moved();
+      moved_ns = 0;
     } else if (next == Pause::yield || std::ranges::any_of(acquired, transfers)) {
       if (!awaited.polls_yield) yield(yields);
     } else {
       home.poke();
-      sleep({Caller::application, &home, acquired, finished, generation}, waiting.nap());
+      sleep({Caller::application, &home, acquired, finished, generation, naps}, waiting.nap());
       check_peers_if_due(home, Caller::application);
       for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::application);
     }
@@ -294,6 +312,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
 void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
   std::vector<Pollable*> acquired;
   std::uint64_t generation = 0;
+  Naps naps(timer_slack());
   Waiting waiting;
   while (!stop.load(std::memory_order_acquire)) {
     // Keeps its pollables while it spins, so that several threads do not contend for the lock.
@@ -305,7 +324,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
       acquire(acquired, Caller::progress_thread, nullptr);
     }
     bool moved = false;
-    Awaited awaited{.unpolled = nanoseconds::max()};
+    Awaited awaited{.unpolled = nanoseconds::max(), .nap_overrun = naps.overrun()};
     for (Pollable* pollable : acquired) {
       // A waiting thread drives its own engine; two threads would contend for its lock.
       if (pollable->waiters.load(std::memory_order_seq_cst) > 0) {
@@ -313,7 +332,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
         continue;
       }
       moved |= progress_and_check(*pollable, Caller::progress_thread);
-      const Awaited its = awaited_of(*pollable);
+      const Awaited its = awaited_of(*pollable, naps);
       awaited.unpolled = std::min(awaited.unpolled, its.unpolled);
       awaited.is_transferring |= its.is_transferring;
       awaited.polls_yield |= its.polls_yield;
@@ -328,7 +347,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
         if (!awaited.polls_yield) ::sched_yield();
         break;
       case Pause::sleep:
-        sleep({Caller::progress_thread, nullptr, acquired, stop, generation}, waiting.nap());
+        sleep({Caller::progress_thread, nullptr, acquired, stop, generation, naps}, waiting.nap());
         for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::progress_thread);
     }
   }

@@ -14,20 +14,27 @@ enum class Pause {
 
 /// What a thread waits for.
 struct Awaited {
-  bool polls_transport = false;         ///< polling is a system call, so it is not repeated in a tight loop
-  std::chrono::nanoseconds unpolled{};  ///< how long what is in flight needs no poll, as measured; 0: not known
-  bool is_transferring = false;         ///< long messages should be on their way, as measured
-  bool polls_yield = false;             ///< polls of the transport let other threads have the core
-  bool is_crowded = false;              ///< ranks share cores: the one that is waited for may need this core
-  bool yields_are_late = false;         ///< see Yields
-  bool yields_are_futile = false;       ///< see Yields
+  bool polls_transport = false;            ///< polling is a system call, so it is not repeated in a tight loop
+  std::chrono::nanoseconds unpolled{};     ///< how long what is in flight needs no poll, as measured; 0: not known
+  bool is_transferring = false;            ///< long messages should be on their way, as measured
+  bool polls_yield = false;                ///< polls of the transport let other threads have the core
+  bool is_crowded = false;                 ///< ranks share cores: the one that is waited for may need this core
+  bool yields_are_late = false;            ///< see Yields
+  bool yields_are_futile = false;          ///< see Yields
+  std::chrono::nanoseconds nap_overrun{};  ///< see Naps
+  /// Since something moved last. Asked for polls of a transport only.
+  std::chrono::nanoseconds waited = std::chrono::nanoseconds::max();
 };
 
 /// Counts the fruitless polls of a thread.
 class Waiting {
  public:
-  /// Whether sleeping costs nothing: what is in flight needs no poll for longer than a nap.
-  static constexpr bool is_slow(const Awaited& awaited) { return awaited.unpolled >= kShortestNap; }
+  /// How long the shortest sleep lasts.
+  static constexpr std::chrono::nanoseconds shortest_sleep(const Awaited& awaited) {
+    return kShortestNap + awaited.nap_overrun;
+  }
+  /// Whether sleeping costs nothing: what is in flight needs no poll for longer than a sleep.
+  static constexpr bool is_slow(const Awaited& awaited) { return awaited.unpolled >= shortest_sleep(awaited); }
 
   /// After a poll that has moved something.
   constexpr void moved() { polls_ = sleeps_ = 0; }
@@ -49,9 +56,12 @@ class Waiting {
       return polls_ < (in_crowd ? kSpins : most_polls_) ? Pause::spin : Pause::sleep;
     if (polls_ < (slow ? kSpinsIfSlow : awaited.polls_transport || awaited.is_crowded ? kFewSpins : kSpins))
       return Pause::spin;
+    // What a sleep costs is worth waiting for, and yields let others have the core meanwhile.
+    const bool stays_awake = awaited.is_transferring || (awaited.polls_transport && !awaited.is_crowded &&
+                                                         sleeps_ == 0 && awaited.waited < shortest_sleep(awaited));
     // Most transports move a long message only while they are polled, and none says how far it is. So a rank that
     // sleeps makes it late. A rank that yields gives its core to one that computes as well.
-    if (!slow && (polls_ < most_polls_ || awaited.is_transferring)) return Pause::yield;
+    if (!slow && (polls_ < most_polls_ || stays_awake)) return Pause::yield;
     return Pause::sleep;
   }
   constexpr bool is_spinning() const { return polls_ < kSpins; }

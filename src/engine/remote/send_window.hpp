@@ -26,17 +26,22 @@ class SendWindow {
     return 3 + static_cast<std::uint32_t>(2 * delay_ns / interval_ns_) + grown_;
   }
   /// How long the transport may be left alone without a loss: the time in which the link sends as much as every
-  /// transport buffers. By the best bandwidth of late: a worse one may be the result of sleeping. 0 if not known yet,
-  /// or if polls take much of that time: then it is the processor that moves the messages, not the link.
+  /// transport buffers. By messages during which the transport was polled all the time: a rank that sleeps makes the
+  /// link seem slow. 0 if there was none for long, or if polls take much of that time: then it is the processor that
+  /// moves the messages, not the link.
   std::uint64_t nap_ns() const {
-    const double nap_ns = ns_per_byte_ * static_cast<double>(kNetwork.eager_bytes);
-    return poll_ns_ > kMostPolling * nap_ns ? 0 : static_cast<std::uint64_t>(nap_ns);
+    const double nap_ns = std::min(usual_ns_per_byte_, last_ns_per_byte_) * static_cast<double>(kNetwork.eager_bytes);
+    const bool is_known = unwatched_ < kMostUnwatched && poll_ns_ <= kMostPolling * nap_ns;
+    return is_known ? static_cast<std::uint64_t>(nap_ns) : 0;
   }
 
   /// Before each poll. `in_flight`: whether messages that count are.
   void poll(std::uint64_t now_ns, bool in_flight) {
-    if (in_flight && polled_ns_ != 0)
-      delay_ns_ = std::max(static_cast<double>(now_ns - polled_ns_), delay_ns_ * (1 - 1.0 / kMemory));
+    if (in_flight && polled_ns_ != 0) {
+      const auto away_ns = static_cast<double>(now_ns - polled_ns_);
+      delay_ns_ = std::max(away_ns, delay_ns_ * (1 - 1.0 / kMemory));
+      longest_away_ns_ = std::max(longest_away_ns_, away_ns);
+    }
     polled_ns_ = in_flight ? now_ns : 0;
   }
   /// After each poll while messages that count are in flight. The median of late counts: other processes may have had
@@ -50,18 +55,22 @@ class SendWindow {
   /// waited for its sender.
   void done(std::uint64_t posted_ns, std::uint64_t bytes) {
     if (polled_ns_ != done_ns_) {
+      const auto took_ns = static_cast<double>(polled_ns_ - done_ns_);
       is_timed_ = done_ns_ != 0 && static_cast<double>(posted_ns) <= static_cast<double>(done_ns_) + delay_ns_;
+      is_watched_ = is_timed_ && longest_away_ns_ <= kLongestAway * took_ns;
       if (is_timed_) {
-        if (bytes_ > 0) note_bandwidth();
-        took_ns_ = took_ns_ * kKept + static_cast<double>(polled_ns_ - done_ns_);
+        took_ns_ = took_ns_ * kKept + took_ns;
         count_ *= kKept;
-        bytes_ *= kKept;
       }
+      if (watched_bytes_ > 0) note_bandwidth();
+      if (is_watched_) watched_ns_ = took_ns;
+      unwatched_ = is_watched_ ? 0 : unwatched_ + 1;
       done_ns_ = polled_ns_;
+      longest_away_ns_ = 0;
     }
+    if (is_watched_) watched_bytes_ += static_cast<double>(bytes);
     if (!is_timed_) return;
     count_ += 1;
-    bytes_ += static_cast<double>(bytes);
     interval_ns_ = std::max(took_ns_ / count_, 1.0);
     is_measured_ = true;
   }
@@ -84,15 +93,18 @@ class SendWindow {
   }
 
  private:
-  /// Of all polls that have measured so far.
+  /// Of what the last poll has found. The median of late, since a peer may have been late.
   void note_bandwidth() {
-    const double now = took_ns_ / bytes_;
-    ns_per_byte_ = ns_per_byte_ == 0 ? now : std::min(now, ns_per_byte_ * (1 + 1.0 / kBandwidthMemory));
+    last_ns_per_byte_ = watched_ns_ / watched_bytes_;
+    watched_bytes_ = 0;
+    usual_ns_per_byte_ *= last_ns_per_byte_ > usual_ns_per_byte_ ? 1 + kStep : 1 / (1 + kStep);
   }
 
-  static constexpr double kBandwidthMemory = 64;  ///< polls that measure, after which the best one is forgotten
-  static constexpr double kMostPolling = 0.2;     ///< share of a nap
+  static constexpr double kMostPolling = 0.2;  ///< share of a nap
   static constexpr double kPollStep = 0.1;
+  static constexpr double kStep = 0.5;
+  static constexpr double kLongestAway = 0.25;           ///< share of a message's time without a poll
+  static constexpr std::uint32_t kMostUnwatched = 32;    ///< polls that find messages in a row
   static constexpr double kMemory = 16;                  ///< polls after which a long delay is forgotten
   static constexpr double kKept = 0.75;                  ///< of what was measured before, at each poll that measures
   static constexpr std::uint32_t kUnmeasuredPolls = 64;  ///< without progress
@@ -103,10 +115,15 @@ class SendWindow {
   double delay_ns_ = 0;
   double took_ns_ = 0;  ///< for so many messages:
   double count_ = 0;
-  double bytes_ = 0;
-  double ns_per_byte_ = 0;  ///< the best of late
-  double poll_ns_ = 0;      ///< the median of late
+  double watched_ns_ = 0;  ///< for so many bytes, found by the last poll, if it is_watched_:
+  double watched_bytes_ = 0;
+  double usual_ns_per_byte_ = kNetwork.seconds_per_byte * 1e9;
+  double last_ns_per_byte_ = 0;
+  double longest_away_ns_ = 0;  ///< since the last message
+  double poll_ns_ = 0;          ///< the median of late
+  std::uint32_t unwatched_ = 0;
   bool is_timed_ = false;
+  bool is_watched_ = false;
   bool is_measured_ = false;
   std::uint64_t polled_ns_ = 0;
   std::uint64_t done_ns_ = 0;

@@ -121,6 +121,63 @@ TEST(SendWindow, SleepsOnlyWhereTheLinkIsSlow) {
   }
 }
 
+/// Messages one after the other, each of which needs `kSteps` polls, as a handshake does, and the time on the link.
+/// Sleeps last longer than asked. Returns the nanoseconds for a message, at the end.
+double answer(SendWindow& window, std::uint64_t& now, std::uint64_t message_ns, int messages) {
+  constexpr std::uint64_t kBytes = 32 << 10;
+  constexpr std::uint64_t kOverrunNs = 55'000;
+  constexpr std::uint64_t kShortestNapNs = 20'000;
+  constexpr int kSteps = 3;
+  std::uint64_t began = 0;
+  for (int done = 0; done < messages; ++done) {
+    if (done == messages / 2) began = now;
+    const std::uint64_t posted = now;
+    for (int steps = 0; steps < kSteps || now < posted + message_ns; ++steps) {
+      window.poll(now, true);
+      const std::uint64_t nap = window.nap_ns();
+      now += nap < kShortestNapNs + kOverrunNs ? 1'000 : nap;
+    }
+    window.poll(now, true);
+    window.done(posted, kBytes);
+  }
+  return static_cast<double>(now - began) / (messages - messages / 2);
+}
+
+// Whatever made a fast link seem slow once, also if each message then takes some sleeps.
+TEST(SendWindow, ALinkIsNotSlowSinceItsRankSleeps) {
+  for (const std::uint64_t slow_ns : {500'000, 5'000'000}) {
+    SendWindow window;
+    std::uint64_t now = 1;
+    answer(window, now, slow_ns, 50);
+    EXPECT_GT(window.nap_ns(), 100'000u);
+    const double took = answer(window, now, 16'000, 400);
+    EXPECT_LE(took, 20'000) << slow_ns;
+  }
+}
+
+// A peer that is late now and then makes no link slow.
+TEST(SendWindow, ALinkIsNotSlowSinceItsPeerIsLate) {
+  SendWindow window;
+  std::uint64_t now = 1;
+  for (int i = 0; i < 200; ++i) {
+    answer(window, now, i % 8 == 7 ? 3'000'000 : 16'000, 1);
+    EXPECT_LT(window.nap_ns(), 75'000u) << i;
+  }
+}
+
+// It is watched now and then.
+TEST(SendWindow, ASlowLinkStaysSlow) {
+  SendWindow window;
+  std::uint64_t now = 1;
+  answer(window, now, 500'000, 50);
+  int asleep = 0;
+  for (int i = 0; i < 1'000; ++i) {
+    answer(window, now, 500'000, 1);
+    asleep += window.nap_ns() > 100'000 ? 1 : 0;
+  }
+  EXPECT_GT(asleep, 900);
+}
+
 // Where the processor moves the bytes while it is polled, a slow transfer is no reason to sleep.
 TEST(SendWindow, DoesNotSleepIfThePollsTakeTheTime) {
   SendWindow window;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "engine/naps.hpp"
 #include "engine/remote/transfer_time.hpp"
 
 namespace penstock::engine {
@@ -110,6 +111,53 @@ TEST(WaitingPolicy, SleepsAtOnceIfSleepingCostsNothing) {
     EXPECT_LE(polls_until(waiting, {true, microseconds(100), is_transferring}, Pause::sleep), 4);
     EXPECT_EQ(waiting.next({true, microseconds(1), true}), Pause::yield) << "less than a nap";
   }
+}
+
+// The kernel lets timers be late, by 50 microseconds if nobody has asked for less.
+TEST(WaitingPolicy, ASleepThatLastsLongerThanAskedCosts) {
+  using std::chrono::microseconds;
+  Awaited awaited{.polls_transport = true, .unpolled = microseconds(60), .nap_overrun = microseconds(55)};
+  EXPECT_FALSE(Waiting::is_slow(awaited));
+  awaited.unpolled = microseconds(100);
+  EXPECT_TRUE(Waiting::is_slow(awaited));
+}
+
+TEST(WaitingPolicy, AMessageIsAwaitedAwakeForAsLongAsASleepLasts) {
+  using std::chrono::microseconds;
+  for (const microseconds overrun : {microseconds(0), microseconds(5), microseconds(200)}) {
+    Awaited awaited{.polls_transport = true, .nap_overrun = overrun};
+    Waiting waiting;
+    awaited.waited = Waiting::shortest_sleep(awaited) - microseconds(1);
+    EXPECT_EQ(polls_until(waiting, awaited, Pause::sleep), 0);
+    awaited.waited = Waiting::shortest_sleep(awaited);
+    EXPECT_EQ(waiting.next(awaited), Pause::sleep);
+    waiting.nap();
+    awaited.waited = microseconds(0);
+    EXPECT_EQ(polls_until(waiting, awaited, Pause::sleep), 2) << "only before the first sleep";
+    waiting.moved();
+    awaited.is_crowded = true;
+    EXPECT_GT(polls_until(waiting, awaited, Pause::sleep), 10) << "others need the core";
+  }
+}
+
+TEST(Naps, AreAsLateAsTheMedian) {
+  using std::chrono::microseconds;
+  using std::chrono::nanoseconds;
+  for (const microseconds slack : {microseconds(0), microseconds(50), microseconds(5'000)})
+    for (const microseconds late : {microseconds(2), microseconds(60), microseconds(400)}) {
+      Naps naps(slack);
+      EXPECT_EQ(naps.overrun(), slack);
+      // One of three is much later, since others have the core.
+      for (int i = 0; i < 300; ++i)
+        naps.ended(microseconds(20), microseconds(20) + (i % 3 == 0 ? microseconds(4'000) : late));
+      EXPECT_GT(naps.overrun(), late / 2);
+      EXPECT_LT(naps.overrun(), 2 * late);
+    }
+  Naps naps{nanoseconds(0)};
+  for (int i = 0; i < 100; ++i) naps.ended(microseconds(20), microseconds(20));
+  EXPECT_LT(naps.overrun(), microseconds(1));
+  for (int i = 0; i < 100; ++i) naps.ended(microseconds(20), microseconds(70));
+  EXPECT_GT(naps.overrun(), microseconds(25)) << "it grows again";
 }
 
 constexpr std::uint64_t kPollNs = 1'000;
