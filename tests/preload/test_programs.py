@@ -171,7 +171,7 @@ def test_calls_after_a_barrier_can_be_measured(abi: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("abi", MPIS if ALL else ["mpich"])
 def test_communicators_leave_nothing(abi: str, tmp_path: Path) -> None:
-    lives = 1000 if ALL else 20
+    lives = 10_000 if ALL else 20
     done = preloaded(abi, 2, tmp_path / "report.json", program(abi, "lives"), str(lives))
     assert done.status == 0, done.err
     assert "lives: ok" in done.out

@@ -111,6 +111,38 @@ def test_a_static_program_runs_natively(options: list[str], tmp_path: Path) -> N
     (line,) = done.stderr.strip().splitlines()
     assert "is linked statically" in line
     assert "runs natively" in line
+    done = penstock("run", "--strict", *options, made)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is linked statically" in done.stderr
+    assert "natively" not in done.stderr
+
+
+def test_a_program_whose_mpi_is_not_there_ends_as_without_penstock(tmp_path: Path) -> None:
+    compiled(tmp_path, "libmpi.so.12", "int part(void) { return 3; }", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.12")
+    made = compiled(
+        tmp_path, "program", "int part(void);\nint main(void) { return part(); }", tmp_path / "libmpi.so.12"
+    )
+    (tmp_path / "libmpi.so.12").unlink()
+    natively = subprocess.run([made], capture_output=True, text=True, check=False)
+    assert natively.returncode == 127
+    done = penstock("run", made)
+    assert (done.returncode, done.stdout) == (127, "")
+    line, *others = done.stderr.strip().splitlines()
+    assert "needs libmpi.so.12, which is not found here" in line
+    assert "runs natively" in line
+    assert others == natively.stderr.strip().splitlines()
+
+
+@pytest.mark.parametrize("text", [None, '{"points": ['])
+def test_a_broken_table_is_said_in_one_line(text: str | None, tmp_path: Path) -> None:
+    table = tmp_path / "table.json"
+    if text is not None:
+        table.write_text(text)
+    report = tmp_path / "report.json"
+    done = preloaded("mpich", 3, report, program("mpich", "signals"), PENSTOCK_TUNING=str(table))
+    assert (done.status, done.out.strip()) == (0, "signals: ok"), done.err
+    assert done.err.count(f"the table {table} is not used") == 1
+    assert done.served("allreduce") > 0
 
 
 def test_a_program_that_loads_two_mpis_runs_natively(tmp_path: Path) -> None:
@@ -131,6 +163,9 @@ def test_a_program_that_loads_two_mpis_runs_natively(tmp_path: Path) -> None:
     (line,) = done.stderr.strip().splitlines()
     assert "loads libmpi.so.12 and libmpi.so.40, two MPIs" in line
     assert "runs natively" in line
+    done = penstock("run", "--strict", made, LD_LIBRARY_PATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "two MPIs" in done.stderr
 
 
 def test_the_library_of_another_mpi_is_not_preloaded() -> None:

@@ -111,6 +111,22 @@ def test_drivers_of_scalapack(program: str, routine: str, tmp_path: Path) -> Non
     assert counts["calls"] > 0 and counts["failed"] == 0 and counts["passed_on"] == 0
 
 
+def test_beside_collectives(tmp_path: Path) -> None:
+    """Under `penstock run` the program's collectives are Penstock's, too."""
+    if not (PROGRAMS / "xdsvd").exists():
+        pytest.skip(f"there is no {PROGRAMS / 'xdsvd'}; `./dev test --all` installs it on Debian")
+    for data in DATA.glob("*.dat"):
+        shutil.copy(data, tmp_path)
+    report = tmp_path / "collectives.json"
+    command = ["penstock", "run", "--report", report, PROGRAMS / "xdsvd"]
+    always = {"PENSTOCK_PRELOAD_AFTER": "0", "PENSTOCK_PRELOAD_MEASURE": "off"}
+    said = mpiexec(RANKS, *command, cwd=tmp_path, LD_PRELOAD=OURS, PENSTOCK_REPORT=tmp_path / "report", **always)
+    assert "passed" in said.lower(), said[-3000:]
+    counts = served(tmp_path)["PDGEMR2D"]
+    assert counts["calls"] > 0 and counts["failed"] == 0 and counts["passed_on"] == 0
+    assert sum(row["served"] for row in json.loads(report.read_text())["operations"]) > 0
+
+
 @pytest.mark.parametrize("letter", "isdcz")
 def test_redistribution_tester_of_scalapack(letter: str, tmp_path: Path) -> None:
     """Debian does not compile REDIST/TESTING of ScaLAPACK's sources: there and back between 90 pairs of layouts."""
