@@ -9,8 +9,6 @@
 #include <iterator>
 #include <string>
 
-#include "base/hash.hpp"
-
 namespace penstock::host {
 namespace {
 
@@ -52,8 +50,10 @@ std::uint64_t move_page(const std::byte* page) {
 }  // namespace
 
 PageMoves::Entry& PageMoves::entry_of(ConstBytes memory) {
-  const auto page = reinterpret_cast<std::uintptr_t>(memory.data()) / 4096;
-  Entry& entry = entries_[base::mix(base::kSeed, page) % entries_.size()];
+  auto found = std::ranges::find(entries_, memory.data(), &Entry::begin);
+  if (found == entries_.end()) --found;
+  std::rotate(entries_.begin(), found, found + 1);
+  Entry& entry = entries_.front();
   if (entry.begin != memory.data() || entry.bytes != memory.size()) entry = {memory.data(), memory.size()};
   return entry;
 }

@@ -37,9 +37,8 @@ class PageMoves {
   void use(ConstBytes memory);
 
  private:
-  /// Of two memories that share an entry, the later one counts.
   struct Entry {
-    const std::byte* begin = nullptr;
+    const std::byte* begin = nullptr;  ///< null: of no memory
     std::uint64_t bytes = 0;
     std::uint32_t uses = 0;
     std::uint64_t moved_pages = 0;  ///< of this round
@@ -47,6 +46,7 @@ class PageMoves {
     /// What the last move took; before any, as long as a copy.
     std::int64_t page_ns = std::numeric_limits<std::int64_t>::max();
   };
+  /// Puts it first. A new one takes the place of the entry whose memory has not been used for longest.
   Entry& entry_of(ConstBytes memory);
 
   const Visit read_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -160,6 +161,20 @@ TEST(PageMoves, AskAgainForMemoryThatMayBeOther) {
   EXPECT_EQ(memory.moved().size(), 8u);
   memory.use();
   EXPECT_EQ(memory.moved().size(), 12u) << "in the 64th use";
+}
+
+TEST(PageMoves, OfManyMemoriesUsedInTurnAllMove) {
+  std::set<const std::byte*> moved;
+  PageMoves moves([](const std::byte*) { return std::uint64_t{8}; },
+                  [&](const std::byte* page) {
+                    moved.insert(page);
+                    return std::uint64_t{0};
+                  });
+  constexpr std::uintptr_t kMemories = 64;
+  for (int uses = 0; uses < 16; ++uses)
+    for (std::uintptr_t i = 1; i <= kMemories; ++i)
+      moves.use({reinterpret_cast<const std::byte*>(2 * i * PageMoves::kPageBytes), 2 * PageMoves::kPageBytes});
+  EXPECT_EQ(moved.size(), 2 * kMemories);
 }
 
 TEST(PageMoves, ThatTakeLongerThanTheLastOneAreSavedForAgain) {
