@@ -6,11 +6,15 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "comm/state.hpp"
+#include "engine/flags.hpp"
+#include "engine/task_table.hpp"
 #include "eventually.hpp"
 #include "local_transport.hpp"
 #include "penstock/comm.hpp"
@@ -102,6 +106,85 @@ TEST_P(SilentRank, IsNotNamedBeforeItsTimeNorWhereNobodyWantsToKnow) {
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
+
+/// What rank 0 waits for while one rank calls nothing.
+struct Wait {
+  const char* name;
+  const char* algorithm;  ///< "kind/row"
+  std::uint64_t count;
+  int operations;
+  std::size_t told_operations;  ///< those in which rank 0 waits for the silent rank; 0: some
+  std::vector<std::int32_t> nodes = {0, 0, 0, 0};
+};
+
+class EveryWait : public testing::TestWithParam<Wait> {};
+
+// Each mechanism says for whom it waits: otherwise nobody is named, and no timeout ends.
+TEST_P(EveryWait, NamesTheSilentRank) {
+  const StallTimeout stall_timeout(1);
+  const Wait& each = GetParam();
+  const std::string_view algorithm = each.algorithm;
+  const std::size_t slash = algorithm.find('/');
+  const Collective collective{.kind = collective_kind_from_name(algorithm.substr(0, slash)),
+                              .count = each.count,
+                              .dtype = DType::int32,
+                              .algorithm = std::string(algorithm.substr(slash + 1))};
+  const std::string told =
+      "stall warning: in " + (each.told_operations == 0 ? "" : std::to_string(each.told_operations) + " operations");
+  auto transports = engine::make_local_transports(each.nodes);
+  const auto operations = static_cast<std::size_t>(each.operations);
+  const Comm* first = nullptr;
+  std::barrier made(std::ssize(each.nodes));
+  testing::internal::CaptureStderr();
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < each.nodes.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      Comm comm = make_comm([&] { return std::move(transports[rank]); }, {.progress_cores = 0});
+      if (rank == 0) first = &comm;
+      made.arrive_and_wait();
+      if (rank == kLate) {
+        EXPECT_TRUE(test::eventually([&] { return first->report().find(told) != std::string::npos; }));
+      }
+      const std::uint64_t all = rank == 0 ? each.count * each.nodes.size() : 0;
+      const bool is_scattered = collective.kind == CollectiveKind::scatter;
+      const bool is_sent = collective.kind != CollectiveKind::bcast;
+      const std::vector<std::int32_t> in(is_scattered ? all : is_sent ? each.count : 0);
+      std::vector<std::vector<std::int32_t>> out(
+          operations, std::vector<std::int32_t>(collective.kind == CollectiveKind::gather ? all : each.count));
+      std::vector<Request> requests;
+      for (std::vector<std::int32_t>& own : out)
+        requests.push_back(
+            comm.start(collective, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(own))));
+      for (Request& request : requests) request.wait();
+      made.arrive_and_wait();
+    });
+  for (std::thread& thread : threads) thread.join();
+  const std::string text = testing::internal::GetCapturedStderr();
+  if (each.told_operations != 0) {
+    EXPECT_EQ(count_of(text, "penstock: rank 0 has heard nothing for "), each.told_operations) << text;
+  }
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("penstock: rank 0 ") == 0) {
+      // Others may be named beside it: in an operation that is deferred, no rank has completed what is before it.
+      EXPECT_TRUE(line.find("waits for rank 2, ") != std::string::npos || line.find(", 2 and 3, ") != std::string::npos)
+          << line;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , EveryWait,
+    testing::Values(Wait{"flags", "allreduce/shared", 100, 1, 1},
+                    Wait{"deferred_flags", "bcast/shared", 100, engine::Flags::kEntries + 1, 1},
+                    Wait{"tasks", "allreduce/divided", 50'000, 1, 1},
+                    Wait{"deferred_tasks", "allreduce/divided", 50'000, engine::TaskTable::kSlots + 2,
+                         engine::TaskTable::kSlots + 2},
+                    Wait{"deferred_buffers", "bcast/staged", 64 << 10, 100, 0},
+                    Wait{"messages", "gather/linear", 100, 1, 1}, Wait{"long_messages", "scatter/linear", 50'000, 1, 1},
+                    Wait{"messages_between_nodes", "gather/linear", 100, 1, 1, {0, 1, 2, 3}},
+                    Wait{"long_messages_between_nodes", "scatter/linear", 500'000, 1, 1, {0, 1, 2, 3}}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Nodes, SilentRank,
                          testing::Values(std::vector<std::int32_t>{0, 0, 0, 0}, std::vector<std::int32_t>{0, 1, 2, 3}));
