@@ -29,6 +29,8 @@ struct Awaited {
 /// Counts the fruitless polls of a thread.
 class Waiting {
  public:
+  static constexpr std::chrono::microseconds kShortestNap{20};  ///< that a thread asks for
+
   /// How long the shortest sleep lasts.
   static constexpr std::chrono::nanoseconds shortest_sleep(const Awaited& awaited) {
     return kShortestNap + awaited.nap_overrun;
@@ -87,7 +89,6 @@ class Waiting {
   static constexpr int kPollsIfFutile = 40;  // before the thread sleeps
   static constexpr int kPollsPerNap = 2;
   static constexpr int kDoublings = 5;
-  static constexpr std::chrono::microseconds kShortestNap{20};
   static constexpr std::chrono::microseconds kLongestNap{500};
 
   int polls_ = 0;

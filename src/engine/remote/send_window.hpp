@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 
+#include "engine/waiting.hpp"
 #include "penstock/cost_model.hpp"
 
 namespace penstock::engine {
@@ -27,12 +29,13 @@ class SendWindow {
   }
   /// How long the transport may be left alone without a loss: the time in which the link sends as much as every
   /// transport buffers. By messages during which the transport was polled all the time: a rank that sleeps makes the
-  /// link seem slow. 0 if there was none for long, or if polls take much of that time: then it is the processor that
-  /// moves the messages, not the link.
+  /// link seem slow. 0 if there was none for long, or the last one was much slower or faster than usual, or if polls
+  /// take much of that time: then it is the processor that moves the messages, not the link.
   std::uint64_t nap_ns() const {
-    const double nap_ns = std::min(usual_ns_per_byte_, last_ns_per_byte_) * static_cast<double>(kNetwork.eager_bytes);
-    const bool is_known = unwatched_ < kMostUnwatched && poll_ns_ <= kMostPolling * nap_ns;
-    return is_known ? static_cast<std::uint64_t>(nap_ns) : 0;
+    const double nap_ns = usual_ns_per_byte_ * static_cast<double>(kNetwork.eager_bytes);
+    const double last = last_ns_per_byte_ / usual_ns_per_byte_;
+    const bool is_known = unwatched_ < kMostUnwatched && last < kUsual && last * kUsual > 1;
+    return is_known && poll_ns_ <= kMostPolling * nap_ns ? static_cast<std::uint64_t>(nap_ns) : 0;
   }
 
   /// Before each poll. `in_flight`: whether messages that count are.
@@ -40,7 +43,7 @@ class SendWindow {
     if (in_flight && polled_ns_ != 0) {
       const auto away_ns = static_cast<double>(now_ns - polled_ns_);
       delay_ns_ = std::max(away_ns, delay_ns_ * (1 - 1.0 / kMemory));
-      longest_away_ns_ = std::max(longest_away_ns_, away_ns);
+      if (away_ns >= kShortestNapNs) asleep_ns_ += away_ns;
     }
     polled_ns_ = in_flight ? now_ns : 0;
   }
@@ -57,7 +60,7 @@ class SendWindow {
     if (polled_ns_ != done_ns_) {
       const auto took_ns = static_cast<double>(polled_ns_ - done_ns_);
       is_timed_ = done_ns_ != 0 && static_cast<double>(posted_ns) <= static_cast<double>(done_ns_) + delay_ns_;
-      is_watched_ = is_timed_ && longest_away_ns_ <= kLongestAway * took_ns;
+      is_watched_ = is_timed_ && asleep_ns_ <= kMostAsleep * took_ns;
       if (is_timed_) {
         took_ns_ = took_ns_ * kKept + took_ns;
         count_ *= kKept;
@@ -66,7 +69,7 @@ class SendWindow {
       if (is_watched_) watched_ns_ = took_ns;
       unwatched_ = is_watched_ ? 0 : unwatched_ + 1;
       done_ns_ = polled_ns_;
-      longest_away_ns_ = 0;
+      asleep_ns_ = 0;
     }
     if (is_watched_) watched_bytes_ += static_cast<double>(bytes);
     if (!is_timed_) return;
@@ -103,7 +106,9 @@ class SendWindow {
   static constexpr double kMostPolling = 0.2;  ///< share of a nap
   static constexpr double kPollStep = 0.1;
   static constexpr double kStep = 0.5;
-  static constexpr double kLongestAway = 0.25;           ///< share of a message's time without a poll
+  static constexpr double kUsual = 2;
+  static constexpr double kShortestNapNs{std::chrono::duration<double, std::nano>(Waiting::kShortestNap).count()};
+  static constexpr double kMostAsleep = 0.1;             ///< share of a message's time
   static constexpr std::uint32_t kMostUnwatched = 32;    ///< polls that find messages in a row
   static constexpr double kMemory = 16;                  ///< polls after which a long delay is forgotten
   static constexpr double kKept = 0.75;                  ///< of what was measured before, at each poll that measures
@@ -119,8 +124,8 @@ class SendWindow {
   double watched_bytes_ = 0;
   double usual_ns_per_byte_ = kNetwork.seconds_per_byte * 1e9;
   double last_ns_per_byte_ = 0;
-  double longest_away_ns_ = 0;  ///< since the last message
-  double poll_ns_ = 0;          ///< the median of late
+  double asleep_ns_ = 0;  ///< or busy with something else, since the last message
+  double poll_ns_ = 0;    ///< the median of late
   std::uint32_t unwatched_ = 0;
   bool is_timed_ = false;
   bool is_watched_ = false;

@@ -79,7 +79,9 @@ TEST_P(ProgressThread, DoesTheWorkOfThreadsThatSleepInWaits) {
     for (int i = 0; i < kOperations; ++i) engine.start(plan, {bytes_of(in), bytes_of(out)}, arithmetic, 0)->wait();
     EXPECT_EQ(out[99999], 2u);
     EXPECT_EQ(here, 0);
-    if (rank == 0) EXPECT_GE(elsewhere, kOperations);  // the others only move data
+    if (rank == 0) {
+      EXPECT_GE(elsewhere, kOperations);  // the others only move data
+    }
   });
 }
 
