@@ -9,16 +9,17 @@ import sys
 
 import pytest
 
+NEW = ["unshare", "--pid", "--fork"]
+
 pytest.importorskip("mpi4py")
 pytestmark = [
     pytest.mark.skipif(shutil.which("mpiexec") is None, reason="no mpiexec in PATH"),
     pytest.mark.skipif(
-        subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0,
-        reason="this user may not make PID namespaces",
+        subprocess.run([*NEW, "--mount-proc", "true"], capture_output=True, check=False).returncode != 0,
+        reason="this user may not make PID namespaces with a /proc of their own, as in a chroot",
     ),
 ]
 
-NEW = ["unshare", "--pid", "--fork"]
 #: Prints, per rank, how many ranks share memory with it.
 PROGRAM = """
 import json, re, sys
