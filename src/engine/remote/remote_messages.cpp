@@ -1,7 +1,6 @@
 #include "engine/remote/remote_messages.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <span>
 #include <thread>
 
@@ -65,7 +64,7 @@ bool RemoteMessages::progress(bool look_for_packets) {
   core_.transport->poll(complete_);
   steps_.after_poll();
   bool moved = !complete_.empty();
-  finish_all();
+  for (const Transport::Completion& completion : complete_) finish(completion);
   if (steps_.is_busy()) moved |= steps_.end_failed();
   epochs_.close();
   if (epochs_.has_heard()) moved |= epochs_.clear(settlements_.first());
@@ -79,19 +78,6 @@ bool RemoteMessages::progress(bool look_for_packets) {
   if (look_for_packets || !settlements_.empty() || ++polls_ % kLook == 0) moved |= packets_.take();
   steps_.after_round(moved);
   return moved;
-}
-
-// Nobody finds what is complete again, so each is finished, also after one that throws.
-void RemoteMessages::finish_all() {
-  std::exception_ptr thrown;
-  for (const Transport::Completion& completion : complete_) {
-    try {
-      finish(completion);
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-  }
-  if (thrown) std::rethrow_exception(thrown);
 }
 
 void RemoteMessages::finish(const Transport::Completion& completion) {
