@@ -28,9 +28,9 @@ class SendWindow {
     return 3 + static_cast<std::uint32_t>(2 * delay_ns / interval_ns_) + grown_;
   }
   /// How long the transport may be left alone without a loss: the time in which the link sends as much as every
-  /// transport buffers. By messages during which the transport was polled all the time: a rank that sleeps makes the
-  /// link seem slow. 0 if there was none for long, or the last one was much slower or faster than usual, or if polls
-  /// take much of that time: then it is the processor that moves the messages, not the link.
+  /// transport buffers. By messages during which this rank hardly slept: one that sleeps makes the link seem slow. 0 if
+  /// there was none for long, or the last one was much slower or faster than usual, or if polls take much of that time:
+  /// then it is the processor that moves the messages, not the link.
   std::uint64_t nap_ns() const {
     const double nap_ns = usual_ns_per_byte_ * static_cast<double>(kNetwork.eager_bytes);
     const double last = last_ns_per_byte_ / usual_ns_per_byte_;
@@ -106,7 +106,7 @@ class SendWindow {
   static constexpr double kMostPolling = 0.2;  ///< share of a nap
   static constexpr double kPollStep = 0.1;
   static constexpr double kStep = 0.5;
-  static constexpr double kUsual = 2;
+  static constexpr double kUsual = 2;  ///< times slower or faster than the median
   static constexpr double kShortestNapNs{std::chrono::duration<double, std::nano>(Waiting::kShortestNap).count()};
   static constexpr double kMostAsleep = 0.1;             ///< share of a message's time
   static constexpr std::uint32_t kMostUnwatched = 32;    ///< polls that find messages in a row
