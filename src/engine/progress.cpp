@@ -188,9 +188,11 @@ void Progress::sleep(const Sleeper& sleeper, nanoseconds nap) {
     if (!is_worker) timeout = std::min<nanoseconds>(timeout, kPoke);
     // If nothing is in flight, only attention() ends the sleep of a progress thread.
     if (is_worker && sleeper.acquired.empty()) timeout = std::chrono::hours(24);
+    const std::int64_t tick = coarse_ns();
     const std::int64_t begin = steady_ns();
     sleep_on({listening.data(), count}, timeout);
-    if (const nanoseconds took(steady_ns() - begin); took >= timeout) sleeper.naps.ended(timeout, took);
+    if (const nanoseconds took(steady_ns() - begin); took >= timeout)
+      sleeper.naps.ended(timeout, took, tick, coarse_ns());
   }
   for (std::size_t i = 0; i < count; ++i) listening[i].bell->sleepers.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -149,15 +149,39 @@ TEST(Naps, AreAsLateAsTheMedian) {
       EXPECT_EQ(naps.overrun(), slack);
       // One of three is much later, since others have the core.
       for (int i = 0; i < 300; ++i)
-        naps.ended(microseconds(20), microseconds(20) + (i % 3 == 0 ? microseconds(4'000) : late));
+        naps.ended(microseconds(20), microseconds(20) + (i % 3 == 0 ? microseconds(4'000) : late), i, i);
       EXPECT_GT(naps.overrun(), late / 2);
       EXPECT_LT(naps.overrun(), 2 * late);
     }
   Naps naps{nanoseconds(0)};
-  for (int i = 0; i < 100; ++i) naps.ended(microseconds(20), microseconds(20));
+  for (int i = 0; i < 100; ++i) naps.ended(microseconds(20), microseconds(20), i, i);
   EXPECT_LT(naps.overrun(), microseconds(1));
-  for (int i = 0; i < 100; ++i) naps.ended(microseconds(20), microseconds(70));
+  for (int i = 0; i < 100; ++i) naps.ended(microseconds(20), microseconds(70), i, i);
   EXPECT_GT(naps.overrun(), microseconds(25)) << "it grows again";
+}
+
+// Others take the core from a rank that sleeps, and keep it until the tick. If it then polled for as long as it has
+// slept, all of them would wait for longer.
+TEST(Naps, OthersThatHaveTheCoreDoNotKeepARankAwake) {
+  using std::chrono::microseconds;
+  using std::chrono::nanoseconds;
+  constexpr nanoseconds kTick = std::chrono::milliseconds(4);
+  constexpr nanoseconds kPoll = microseconds(1);
+  nanoseconds now = microseconds(100);
+  Naps naps(microseconds(50));
+  for (int waits = 0; waits < 100; ++waits) {
+    const nanoseconds begin = now;
+    Waiting waiting;
+    const auto next = [&] {
+      return waiting.next({.polls_transport = true, .nap_overrun = naps.overrun(), .waited = now - begin});
+    };
+    while (next() != Pause::sleep) now += kPoll;
+    EXPECT_LT(now - begin, microseconds(150)) << waits;
+    const nanoseconds asked = waiting.nap();
+    const nanoseconds woken = ((now + asked) / kTick + 1) * kTick;
+    naps.ended(asked, woken - now, now / kTick, woken / kTick);
+    now = woken;
+  }
 }
 
 constexpr std::uint64_t kPollNs = 1'000;
