@@ -32,9 +32,7 @@ class Settlements {
     return settlements_.empty() ? std::nullopt : std::optional(settlements_.begin()->first);
   }
 
-  /// The operation has failed; it is not settled before end().
-  void open(std::uint64_t sequence) { settlements_.try_emplace(sequence); }
-  /// No receive of it is posted any more. Tells the other nodes what this rank has sent.
+  /// The operation has failed, and no receive of it is posted any more. Tells the other nodes what this rank has sent.
   void end(std::uint64_t sequence, Settlement::Received received, Sent sent);
   /// It may have been completed here; then what its plan sends was sent, and what it receives was received. Once.
   void has_failed_elsewhere(std::uint64_t sequence);

@@ -136,7 +136,6 @@ void StepMessages::finish_receive(const InFlight::Entry& done, const Transport::
 void StepMessages::cancel(Operation& operation) {
   for (Fifo<Waiting>* const queue : {&waiting_, &blocked_})
     queue->remove_if([&](const Waiting& each) { return each.operation == &operation; });
-  settlements_.open(operation.sequence);
   core_.hold(operation);
   ending_.push_back(&operation);
 }
