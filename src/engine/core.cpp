@@ -40,8 +40,7 @@ Core::Core(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
 std::uint64_t Core::completed_by_all() const {
   std::uint64_t completed = operations.base();
   for (std::uint32_t peer = 0; peer < node.ranks.size(); ++peer)
-    if (!detector.is_gone(peer))
-      completed = std::min(completed, slot(peer).completed_before.load(std::memory_order_acquire));
+    completed = std::min(completed, slot(peer).completed_before.load(std::memory_order_acquire));
   return completed;
 }
 
@@ -49,10 +48,9 @@ void Core::add_last(std::atomic<std::uint64_t> RankSlot::*reached, const Operati
                     std::vector<int>& peers) const {
   const auto of = [&](std::uint32_t peer) { return (slot(peer).*reached).load(std::memory_order_acquire); };
   std::uint64_t least = operation.sequence;
+  for (std::uint32_t peer = 0; peer < node.ranks.size(); ++peer) least = std::min(least, of(peer));
   for (std::uint32_t peer = 0; peer < node.ranks.size(); ++peer)
-    if (!detector.is_gone(peer)) least = std::min(least, of(peer));
-  for (std::uint32_t peer = 0; peer < node.ranks.size(); ++peer)
-    if (!detector.is_gone(peer) && of(peer) == least && least < operation.sequence) peers.push_back(node.ranks[peer]);
+    if (of(peer) == least && least < operation.sequence) peers.push_back(node.ranks[peer]);
 }
 
 std::string Core::describe(const Operation& operation) const {

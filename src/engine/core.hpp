@@ -38,9 +38,10 @@ class Core {
   bool may_call_transport() const {
     return has_remote && !transport_broken && (caller == Caller::application || transport->any_thread());
   }
-  /// All live ranks of the node have completed all operations before this sequence.
+  /// All ranks of the node have completed all operations before this sequence. Dead ranks count: what they have not
+  /// completed fails (FailureDetector::find_gone_in), and needs nothing that they hold.
   std::uint64_t completed_by_all() const;
-  /// Adds to `peers` the live ranks of the node whose published counter `reached` is the smallest, if the operation
+  /// Adds to `peers` the ranks of the node whose published counter `reached` is the smallest, if the operation
   /// waits until that counter has reached its sequence.
   void add_last(std::atomic<std::uint64_t> RankSlot::*reached, const Operation& operation,
                 std::vector<int>& peers) const;

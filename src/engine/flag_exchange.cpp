@@ -24,7 +24,7 @@ bool FlagExchange::admit(Operation& operation) {
 
 bool FlagExchange::take_flag(Operation& operation) {
   flags_.take();
-  if (!flags_.is_free(operation.sequence, core_.detector.gone())) return false;
+  if (!flags_.is_free(operation.sequence)) return false;
   operation.shared = flags_.of(core_.self(), operation.sequence).data;
   return true;
 }

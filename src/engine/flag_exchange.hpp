@@ -89,7 +89,7 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
                                  Compute compute) {
   const std::uint64_t sequence = core_.operations.next();
   if (!core_.operations.is_empty() || !core_.operations.can_run_through() || core_.detector.knows_of_any() ||
-      !flags_.is_free(sequence, core_.detector.gone()) || bindings.input.size() < plan->input_bytes ||
+      !flags_.is_free(sequence) || bindings.input.size() < plan->input_bytes ||
       bindings.output.size() < plan->output_bytes)
     return false;
   core_.caller = Caller::application;

@@ -39,12 +39,12 @@ bool Flags::find(std::uint32_t local_rank) const {
   return memory_[local_rank] != nullptr;
 }
 
-bool Flags::is_free(std::uint64_t sequence, const std::vector<bool>& gone) {
+bool Flags::is_free(std::uint64_t sequence) {
   const std::uint64_t last = used_for_[sequence % kEntries];
   if (last <= all_are_past_ || last == sequence + 1) return true;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  for (std::uint32_t rank = 0; rank < gone.size(); ++rank)
-    if (rank != segment_.local_rank() && !gone[rank])
+  for (std::uint32_t rank = 0; rank < memory_.size(); ++rank)
+    if (rank != segment_.local_rank())
       least = std::min(least, segment_.slot(rank).past_flags_of.load(std::memory_order_acquire));
   all_are_past_ = least;
   return last <= all_are_past_;

@@ -41,8 +41,8 @@ class Flags {
   }
   /// The first call commits the memory of this rank's flags. Throws Error(no_space).
   void take();
-  /// Whether this rank may write its flag for this operation. `gone`, by local rank: dead ranks, which read nothing.
-  bool is_free(std::uint64_t sequence, const std::vector<bool>& gone);
+  /// Whether this rank may write its flag for this operation.
+  bool is_free(std::uint64_t sequence);
   void publish(std::uint64_t sequence, std::uint64_t signature);
   /// Sequentially consistent, since a sleeper asks after it has raised Doorbell::sleepers: an acquire load could be
   /// reordered before that.
