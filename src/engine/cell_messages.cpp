@@ -62,11 +62,14 @@ void CellMessages::has_left(const Outgoing& message) {
 
 bool CellMessages::send_waiting() {
   bool moved = false;
-  for (std::uint32_t peer = 0; peer < backlog_.size() && backlog_count_ > 0; ++peer)
-    while (!backlog_[peer].empty() && fill_cell(peer, backlog_[peer].front().header, backlog_[peer].front().payload)) {
-      has_left(backlog_[peer].pop());
+  for (std::uint32_t peer = 0; peer < backlog_.size() && backlog_count_ > 0; ++peer) {
+    Fifo<Outgoing>& backlog = backlog_[peer];
+    const bool is_gone = core_.detector.is_gone(peer);
+    while (!backlog.empty() && (is_gone || fill_cell(peer, backlog.front().header, backlog.front().payload))) {
+      has_left(backlog.pop());
       moved = true;
     }
+  }
   for (std::size_t i = streams_.size(); i-- > 0;) {
     const std::uint32_t id = streams_[i];
     Send& transfer = *sends_.find(id);
@@ -171,11 +174,6 @@ void CellMessages::cancel(Operation& operation) {
   std::erase_if(streams_, [&](std::uint32_t id) { return is_its(*sends_.find(id)); });
   sends_.remove_if(is_its);
   receives_.remove_if(is_its);
-}
-
-void CellMessages::give_up(std::uint32_t local_rank) {
-  while (!backlog_[local_rank].empty()) has_left(backlog_[local_rank].pop());
-  core_.drain();
 }
 
 void CellMessages::waits_for(const Operation& operation, std::vector<int>& peers) const {

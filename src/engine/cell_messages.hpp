@@ -41,7 +41,6 @@ class CellMessages final : public Mechanism {
   bool needs_polling(Caller) const override { return backlog_count_ > 0 || !streams_.empty(); }
   bool is_idle() const override { return backlog_count_ == 0; }
   void cancel(Operation& operation) override;
-  void give_up(std::uint32_t local_rank) override;
   void waits_for(const Operation& operation, std::vector<int>& peers) const override;
   std::uint64_t moved_bytes(const Operation& operation) const override;
 

@@ -11,13 +11,11 @@
 namespace penstock::engine {
 FailureDetector::FailureDetector(Core& core) : core_(core), gone_(core.node.ranks.size(), false) {}
 
-bool FailureDetector::find_new() {
-  bool has_new = false;
+void FailureDetector::find_new() {
   for (std::uint32_t local_rank = 0; local_rank < gone_.size(); ++local_rank) {
     if (gone_[local_rank] || core_.node.segment->is_alive(local_rank)) continue;
-    gone_[local_rank] = has_gone_ranks_ = has_new = true;
+    gone_[local_rank] = has_gone_ranks_ = true;
   }
-  return has_new;
 }
 
 void FailureDetector::note_death(int rank, std::uint64_t sequence) {

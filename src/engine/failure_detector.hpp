@@ -18,8 +18,8 @@ class FailureDetector {
  public:
   explicit FailureDetector(Core& core);
 
-  /// Checks which processes of the node have ended. True if there is a new one.
-  bool find_new();
+  /// Checks which processes of the node have ended.
+  void find_new();
   const std::vector<bool>& gone() const { return gone_; }  ///< by local rank: it has died and receives nothing more
   bool is_gone(std::uint32_t local_rank) const { return gone_[local_rank]; }
   bool has_gone_ranks() const { return has_gone_ranks_; }

@@ -32,7 +32,6 @@ class Mechanism {
   virtual void begin(Operation&) {}                                  ///< its steps are about to be issued
   virtual void end(Operation&) {}                                    ///< it has finished
   virtual bool is_touched(const Operation&) const { return false; }  ///< it has failed, but peers still use its memory
-  virtual void give_up(std::uint32_t) {}                             ///< this local rank has died
   virtual bool has_heard(const Operation&, int) const { return false; }    ///< the peer has sent something for it
   virtual std::uint64_t moved_bytes(const Operation&) const { return 0; }  ///< by steps that are not complete
 

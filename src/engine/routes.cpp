@@ -150,14 +150,13 @@ void Routes::fail_missing(Operation& waiting, int peer, const std::string& did, 
 
 // Receives what dead ranks sent before they died: they may have completed an operation.
 void Routes::receive_from_gone_ranks() {
-  const bool has_new = detector.find_new();
+  detector.find_new();
   if (detector.has_gone_ranks()) {
     do {
       while (the<CellMessages>().receive() || the<FlagExchange>().receive()) {
       }
     } while (the<CellMessages>().mend());
-    for (std::uint32_t peer = 0; has_new && peer < node.ranks.size(); ++peer)
-      if (detector.is_gone(peer)) for_each([&](auto& mechanism) { mechanism.give_up(peer); });
+    the<CellMessages>().send_waiting();  // which drops what is for dead ranks
   }
   while (has_remote && the<RemoteMessages>().receive()) drain();
 }

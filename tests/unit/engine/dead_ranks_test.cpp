@@ -113,7 +113,6 @@ TEST(DeadRanks, WhatWaitsForTheirCellsIsDropped) {
     sent.count_down();
     dead.wait();
     engine->check_peers(Caller::application);
-    engine->progress(Caller::application);
     EXPECT_FALSE(engine->active) << "threads would poll for ever";
   });
 }
