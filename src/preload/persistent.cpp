@@ -265,6 +265,15 @@ int start_persistent(MPI_Request request) {
   return MPI_SUCCESS;
 }
 
+MPI_Comm served_on(MPI_Request request) {
+  All& all = all_requests();
+  const std::lock_guard lock(all.mutex);
+  const auto at = all.by_request.find(request);
+  if (at == all.by_request.end() || at->second->channel == nullptr) return MPI_COMM_NULL;
+  const auto on = at->second->on.lock();
+  return on != nullptr ? on->handle : MPI_COMM_SELF;
+}
+
 void forget_persistent(MPI_Request request) {
   end_freed();
   std::unique_ptr<PersistentRequest> ended;

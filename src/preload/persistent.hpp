@@ -23,6 +23,9 @@ bool has_persistent() noexcept;
 /// Starts the operation of a request that MPI has just started. Returns MPI's code. Other requests are left alone.
 int start_persistent(MPI_Request request);
 
+/// The communicator of a request that Penstock serves, which has the error handler; MPI_COMM_NULL for other requests.
+MPI_Comm served_on(MPI_Request request);
+
 /// `request` is about to be freed.
 void forget_persistent(MPI_Request request);
 

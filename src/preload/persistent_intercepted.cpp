@@ -99,3 +99,12 @@ extern "C" PENSTOCK_API int MPI_Request_free(MPI_Request* request) {
   penstock::preload::forget_persistent(*request);
   return native(request);
 }
+
+/// MPI does not let collectives be cancelled. MPI itself would cancel the receive that stands for one.
+extern "C" PENSTOCK_API int MPI_Cancel(MPI_Request* request) {
+  static auto* const native = next("MPI_Cancel", &PMPI_Cancel);
+  const MPI_Comm comm = penstock::preload::has_persistent() ? penstock::preload::served_on(*request) : MPI_COMM_NULL;
+  if (comm == MPI_COMM_NULL) return native(request);
+  PMPI_Comm_call_errhandler(comm, MPI_ERR_REQUEST);
+  return MPI_ERR_REQUEST;
+}

@@ -35,6 +35,7 @@ class CollectiveOperation : public Operation {
   bool test() override { return request_.test(); }
   bool may_be_complete() const noexcept override { return request_.done(); }
   void wait() override { request_.wait(); }
+  int cancel() noexcept override { return MPI_ERR_REQUEST; }  // which MPI forbids
 
  private:
   Request request_;
@@ -55,7 +56,7 @@ extern "C" int penstock_preload_free(void* state) {
   return MPI_SUCCESS;
 }
 
-extern "C" int penstock_preload_cancel(void*, int) { return MPI_SUCCESS; }
+extern "C" int penstock_preload_cancel(void* state, int) { return static_cast<Started*>(state)->operation->cancel(); }
 
 /// All operations of this process that are in flight. Never destroyed: MPI_Finalize may run in an exit handler.
 class InFlight {

@@ -31,6 +31,7 @@ class Operation {
   virtual void wait() = 0;                           ///< in place of test(): returns once it is complete, or throws
   virtual std::uint64_t bytes() const { return 0; }  ///< for the status, once complete
   virtual int code_of_failure(const std::exception& error) noexcept;
+  virtual int cancel() noexcept { return MPI_SUCCESS; }  ///< MPI's code; the operation goes on
 };
 
 /// Gives an operation that waits for no other rank to a new request. Without a progress hook it is complete when this
