@@ -65,6 +65,13 @@ class PENSTOCK_API Request {
 /// operation, on its own core.
 PENSTOCK_API void sleep_in_waits() noexcept;
 
+/// Throws Error(invalid_argument) if no communicator can be made with options(). Local, any thread.
+PENSTOCK_API void check_options();
+
+/// Why no communicator can use the tuning table that options() name: its file cannot be read, or holds no table. Empty
+/// if one can, or without a table. Local, any thread.
+PENSTOCK_API std::string why_no_tuning();
+
 /// An operation that another library runs, such as a collective of MPI: see Comm::start_external. The communicator
 /// calls its members one at a time, and destroys it when it is complete or never starts.
 class PENSTOCK_API ExternalOperation {

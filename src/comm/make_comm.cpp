@@ -232,3 +232,8 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
 }
 
 }  // namespace penstock::comm
+
+void penstock::check_options() {
+  static_cast<void>(comm::network_named(options().network));
+  static_cast<void>(comm::wanted_progress_cores({}));
+}

@@ -10,7 +10,9 @@
 
 #include "comm/check.hpp"
 #include "comm/facts.hpp"
+#include "penstock/comm.hpp"
 #include "penstock/error.hpp"
+#include "penstock/options.hpp"
 
 namespace penstock::comm {
 namespace {
@@ -24,12 +26,18 @@ std::string read_file(const std::string& path) {
   return std::move(text).str();
 }
 
-/// Programs make many communicators, so the warning about a table is printed once.
-void warn_once(const std::string& text) {
+std::string why_not_used(const std::string& path, const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return "the table " + path + " is not used: " + (known != nullptr ? known->message() : error.what());
+}
+
+/// Programs make many communicators, so a warning is printed once, by a rank whose process has heard of it in none.
+void warn_once(const std::string& text, bool is_speaker) {
   static std::mutex mutex;
   static std::set<std::string> said;
   const std::lock_guard lock(mutex);
-  if (said.insert(text).second) std::fprintf(stderr, "penstock: %s\n", text.c_str());
+  if (said.insert(text).second && is_speaker)
+    std::fprintf(stderr, "penstock: tuning: %s; the default algorithms are used\n", text.c_str());
 }
 
 }  // namespace
@@ -44,9 +52,7 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
       static_cast<void>(Tuning::parse(text, facts.tuning_key()));
       useful = true;
     } catch (const std::exception& error) {
-      const auto* known = dynamic_cast<const Error*>(&error);
-      text = "the table " + path + " is not used: " + (known != nullptr ? known->message() : error.what());
-      warn_once("tuning: " + text + "; the default algorithms are used");
+      text = why_not_used(path, error);
     }
   }
   // Not through the plan cache, which has the application's plans.
@@ -73,6 +79,7 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
     throw;
   }
   if (head[1] == 0) {
+    warn_once(text, reads);
     facts.tuning = text;
     return;
   }
@@ -82,3 +89,19 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
 }
 
 }  // namespace penstock::comm
+
+std::string penstock::why_no_tuning() {
+  const std::string& path = options().tuning;
+  if (path.empty()) return {};
+  try {
+    const std::string text = comm::read_file(path);
+    try {
+      static_cast<void>(Tuning::parse(text, {}));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;  // it has tables, for some communicators
+    }
+  } catch (const std::exception& error) {
+    return comm::why_not_used(path, error);
+  }
+  return {};
+}

@@ -157,11 +157,14 @@ void begin_job() {
   MPI_Comm node = MPI_COMM_NULL;
   if (PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS) return;
   int on_node = 0;
+  int place = 0;
   int ranks = 0;
   PMPI_Comm_size(node, &on_node);
+  PMPI_Comm_rank(node, &place);
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
   PMPI_Comm_free(&node);
   job_on_one_node = on_node == ranks;
+  agree_on_settings(place == 0);
 }
 
 void prepare(Communicator& on) {

@@ -91,7 +91,7 @@ int initialized(int result) {
   sees_program = true;
   if (result != MPI_SUCCESS) return result;
   end_job_with_attributes();
-  if (settings().serves) begin_job();
+  begin_job();
   return result;
 }
 

@@ -11,6 +11,7 @@ namespace penstock::preload {
 
 struct Settings {
   bool serves = true;
+  std::string why_broken{};  ///< of the options; empty if they are not
   bool times = false;
   bool verifies = false;
   bool measures = false;  ///< who serves a call faster
@@ -21,8 +22,13 @@ struct Settings {
   bool exports_files = false;
 };
 
-/// Read once. If an option is broken, says so on stderr, and nothing is served.
+/// Read once.
 const Settings& settings();
+
+/// All ranks come to one view of what some of them cannot use: an option, by which nothing is served, or a tuning
+/// table, which no communicator then reads. The lowest of these ranks says so on stderr. `reads_table`: on one rank of
+/// each node. Once, before anything is served. Collective on MPI_COMM_WORLD.
+void agree_on_settings(bool reads_table);
 
 /// The next library's function with this name: another tool's, or MPI's own.
 template <typename Function>

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from preload.launch import mpiexec, preloaded, program
+from preload.launch import MPIS, Done, mpiexec, preloaded, program
 
 
 def penstock(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -144,16 +144,64 @@ def test_a_program_whose_mpi_is_not_there_ends_as_without_penstock(tmp_path: Pat
     assert others == natively.stderr.strip().splitlines()
 
 
+def assert_said_once(done: Done, line: str) -> None:
+    """By the processes of a job that went on to its end."""
+    assert (done.status, done.out.strip()) == (0, "splits: ok"), done.err
+    assert [said for said in done.err.splitlines() if said.startswith("penstock: ") and line in said] != []
+    assert done.err.count(line) == 1, done.err
+
+
+def broken_on(folder: Path, ranks: str, setting: str) -> list[str]:
+    """What starts a program with a setting on some ranks: a pattern of the shell."""
+    script = folder / "start.sh"
+    script.write_text(f'case $PMI_RANK in {ranks}) export {setting} ;; esac\nexec "$@"\n')
+    return ["sh", str(script)]
+
+
 @pytest.mark.parametrize("text", [None, '{"points": ['])
-def test_a_broken_table_is_said_in_one_line(text: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_broken_table_is_said_in_one_line(mpi: str, text: str | None, tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     if text is not None:
         table.write_text(text)
-    report = tmp_path / "report.json"
-    done = preloaded("mpich", 3, report, program("mpich", "signals"), PENSTOCK_TUNING=str(table))
-    assert (done.status, done.out.strip()) == (0, "signals: ok"), done.err
-    assert done.err.count(f"the table {table} is not used") == 1
+    done = preloaded(mpi, 4, tmp_path / "report.json", program(mpi, "splits"), PENSTOCK_TUNING=str(table))
+    assert_said_once(done, f"the table {table} is not used")
     assert done.served("allreduce") > 0
+
+
+def test_a_table_for_other_jobs_is_said_once_by_ranks_that_met(tmp_path: Path) -> None:
+    table = tmp_path / "table.json"
+    table.write_text('{"format": "penstock-tuning", "version": 2, "tables": []}')
+    done = preloaded("mpich", 4, tmp_path / "report.json", program("mpich", "splits"), PENSTOCK_TUNING=str(table))
+    assert done.status == 0, done.err
+    assert done.err.count("it has no table for this communicator") == 2, done.err  # by each half; the others know
+
+
+#: What the launcher can read of it, too; what only the library finds.
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("PENSTOCK_EAGER_BYTES=many", "eager_bytes cannot be 'many'"),
+        ("PENSTOCK_NETWORK=string", "unknown class of networks 'string'"),
+    ],
+)
+@pytest.mark.parametrize("ranks", ["*", "2", "[13]"])
+def test_an_option_that_some_ranks_cannot_use_is_said_in_one_line(
+    setting: str, line: str, ranks: str, tmp_path: Path
+) -> None:
+    start = broken_on(tmp_path, ranks, setting)
+    lines = penstock("env", "--mpi", "mpich")
+    linked = program("mpich", "splits")
+    for words in (
+        [*start, "penstock", "run", linked],
+        [*start, "sh", "-c", f'{lines.stdout}\nLD_PRELOAD=$PENSTOCK_PRELOAD exec "$0"', linked],
+    ):
+        done = mpiexec("mpich", 4, *words, PENSTOCK_PRELOAD_AFTER="0")
+        assert (done.status, done.out.strip()) == (0, "splits: ok"), done.err
+        assert done.err.count(line) == 1, done.err
+        assert "natively" in done.err or "MPI's own" in done.err
+        if ranks != "*":  # rank 0 reports
+            assert "penstock: 0 collective calls served" in done.err
 
 
 def test_a_program_that_loads_two_mpis_runs_natively(tmp_path: Path) -> None:

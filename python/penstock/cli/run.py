@@ -53,18 +53,20 @@ def run(
     """
     added: dict[str, str] = {}
     try:
-        _penstock.option_table()  # reads them
         used = preload.mpi_of(program[0], mpi)
         target = os.path.abspath(report) if report else "" if quiet else "-"
         added = preload.settings(used, target, files)
         for name, is_on in (("VERIFY", verify), ("FILES_EXPORT", export_files), ("PRELOAD_STRICT", strict)):
             if is_on:
                 added[f"PENSTOCK_{name}"] = "on"
+        # Last: if it fails, the library is still loaded, since the other ranks may have loaded theirs and agree with it.
+        _penstock.option_table()
     except Error as error:
         if strict:
             raise
         if preload.rank() == 0:
             click.echo(f"penstock run: {error}; it runs natively", err=True)
+            added["PENSTOCK_PRELOAD_SAID"] = "on"
     sys.stdout.flush()
     try:
         os.execvpe(program[0], list(program), {**os.environ, **added})
