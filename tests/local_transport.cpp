@@ -172,7 +172,17 @@ class LocalTransport final : public Transport {
 
   void poke() noexcept override {}  // isend and irecv move the messages
 
-  void allgather(ConstBytes mine, Bytes all) override {
+  void allgather(ConstBytes mine, Bytes all) override { gather(mine, all, {}); }
+
+  void maximum(std::span<std::uint64_t> values, const std::function<void()>& meanwhile) override {
+    std::vector<std::uint64_t> all(values.size() * static_cast<std::size_t>(size()));
+    gather(std::as_bytes(values), std::as_writable_bytes(std::span(all)), meanwhile);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      values[i % values.size()] = std::max(values[i % values.size()], all[i]);
+  }
+
+ private:
+  void gather(ConstBytes mine, Bytes all, const std::function<void()>& meanwhile) {
     std::unique_lock lock(world_->mutex);
     world_->callers.insert(std::this_thread::get_id());
     world_->gather.resize(all.size());
@@ -184,13 +194,19 @@ class LocalTransport final : public Transport {
       world_->gather_result = std::exchange(world_->gather, {});
       ++world_->gather_round;
       world_->gathered.notify_all();
+    } else if (meanwhile) {
+      while (world_->gather_round == round) {
+        lock.unlock();
+        meanwhile();
+        std::this_thread::yield();
+        lock.lock();
+      }
     } else {
       world_->gathered.wait(lock, [&] { return world_->gather_round != round; });
     }
     if (!all.empty()) std::memcpy(all.data(), world_->gather_result.data(), all.size());
   }
 
- private:
   Mailbox& mailbox(int rank) { return world_->mailboxes[static_cast<std::size_t>(rank)]; }
 
   /// False if the rank has not left.

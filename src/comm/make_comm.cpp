@@ -213,17 +213,24 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
       });
     }
     engine->enter();
+    const auto progress = [&] { engine->progress(); };
     if (measures)
-      all_or_none(transport, [&] {
-        if (const auto machine = measurement::machine_for_choices(*engine, facts.team, facts.mpi))
-          facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, *machine);
-        if (!tunes) make_state();
-      });
+      all_or_none(
+          transport,
+          [&] {
+            if (const auto machine = measurement::machine_for_choices(*engine, facts.team, facts.mpi))
+              facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, *machine);
+            if (!tunes) make_state();
+          },
+          progress);
     if (tunes)
-      all_or_none(transport, [&] {
-        read_tuning(*engine, facts, table);
-        make_state();
-      });
+      all_or_none(
+          transport,
+          [&] {
+            read_tuning(*engine, facts, table);
+            make_state();
+          },
+          progress);
   } catch (...) {
     discard();
     throw;

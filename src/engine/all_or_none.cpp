@@ -9,32 +9,39 @@
 namespace penstock::engine {
 namespace {
 
-using Text = std::array<std::uint64_t, 64>;
+/// The rank that has failed, and a text.
+using Told = std::array<std::uint64_t, 64>;
 
-/// Allocates nothing.
-Text text_of(const std::exception_ptr& failure) noexcept {
-  Text text{};
+const char* text_of(const Told& told) { return reinterpret_cast<const char*>(told.data() + 1); }
+
+/// What the rank `first` tells. Allocates nothing.
+Told told_of(int first, const std::exception_ptr& failure) noexcept {
+  Told told{static_cast<std::uint64_t>(first)};
   const auto write = [&](const char* what) {
-    std::strncpy(reinterpret_cast<char*>(text.data()), what, sizeof text - 1);
+    std::strncpy(reinterpret_cast<char*>(told.data() + 1), what, sizeof told - sizeof told[0] - 1);
   };
   try {
     std::rethrow_exception(failure);
   } catch (const std::bad_alloc&) {
     write("there is not enough memory for a communicator");
+  } catch (const Error& error) {
+    // In an operation that another rank has failed.
+    if (error.code() == ErrorCode::peer_failed && error.rank() >= 0) told[0] = static_cast<std::uint64_t>(error.rank());
+    write(error.what());
   } catch (const std::exception& error) {
     write(error.what());
   }
-  return text;
+  return told;
 }
 
 }  // namespace
 
 void throw_on_all(Transport& transport, int first, const std::exception_ptr& failure) {
-  Text text{};
-  if (transport.rank() == first) text = text_of(failure);
-  transport.maximum(text);
+  Told told{};
+  if (transport.rank() == first) told = told_of(first, failure);
+  transport.maximum(told, {});
   if (failure != nullptr) std::rethrow_exception(failure);
-  throw Error(ErrorCode::peer_failed, reinterpret_cast<const char*>(text.data()), first);
+  throw Error(ErrorCode::peer_failed, text_of(told), static_cast<int>(told[0]));
 }
 
 }  // namespace penstock::engine

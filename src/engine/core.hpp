@@ -71,6 +71,16 @@ class Core {
     --operation.in_flight;
     finish_if_over(operation);
   }
+  /// Runs the function for an operation that is held, then release(). If it throws, the operation fails.
+  template <typename Function>
+  void release_after(Operation& operation, Function function) {
+    try {
+      function();
+    } catch (...) {
+      fail(operation, std::current_exception(), "there is not enough memory to go on");
+    }
+    release(operation);
+  }
 
   void add_work(Lane lane, const Work& work) { work_[static_cast<std::size_t>(lane)].push(work); }
   bool has_work(Lane lane) const { return !work_[static_cast<std::size_t>(lane)].empty(); }

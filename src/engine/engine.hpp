@@ -88,6 +88,10 @@ class Engine {
   /// this message and rank. For arguments that only this rank knows to be wrong. Never blocks or throws.
   virtual void fail_next(const std::string& message) noexcept = 0;
 
+  /// Makes progress, if there is any to make, without an operation to wait for: so a rank whose operation has failed
+  /// goes on to tell the others. Never blocks.
+  virtual void progress() noexcept = 0;
+
   /// Sets the timeout of operations. An operation of this rank that has waited for others this long without progress
   /// fails on all ranks, with Error(timed_out) or Error(peer_failed). 0, the default: never. Any thread.
   virtual void set_timeout(std::chrono::milliseconds timeout) noexcept = 0;

@@ -23,6 +23,7 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   void run(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
            std::uint64_t signature) override;
   void fail_next(const std::string& message) noexcept override;
+  void progress() noexcept override { Progress::of_process().drive(*this); }
   void set_timeout(std::chrono::milliseconds timeout) noexcept override;
   std::string report() const override;
   void enter() noexcept override {

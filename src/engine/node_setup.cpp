@@ -195,7 +195,7 @@ void NodeSetup::agree_on_problem() {
   if (first_with_problem_ < 0) return;
   std::array<std::uint64_t, sizeof(Text) / sizeof(std::uint64_t)> words{};
   if (first_with_problem_ == transport_.rank()) std::memcpy(words.data(), problem_.data(), sizeof words);
-  transport_.maximum(words);
+  transport_.maximum(words, {});
   std::memcpy(first_problem_.data(), words.data(), sizeof words);
 }
 

@@ -26,6 +26,7 @@ Operation& OperationTable::at(std::uint64_t sequence) {
   Operation*& entry = window_[index];
   if (entry == nullptr) {
     if (idle_.empty()) {
+      idle_.reserve(std::bit_ceil(records_.size() + 1));  // disown() must not lack memory
       records_.push_back(std::make_unique<Operation>(static_cast<std::uint32_t>(records_.size())));
       idle_.push_back(records_.back().get());
     }

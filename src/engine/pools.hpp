@@ -1,6 +1,7 @@
 // Containers that keep their memory, so that an engine that has warmed up does not allocate.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -57,15 +58,17 @@ class Fifo {
 template <typename T>
 class SlotTable {
  public:
+  /// The next add() needs no memory.
+  void make_room() {
+    if (!free_.empty()) return;
+    if (free_.capacity() <= slots_.size()) free_.reserve(std::max<std::size_t>(2 * slots_.size(), 16));
+    slots_.emplace_back();
+    free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
+  }
   std::uint32_t add(T value) {
-    std::uint32_t index;
-    if (free_.empty()) {
-      index = static_cast<std::uint32_t>(slots_.size());
-      slots_.emplace_back();
-    } else {
-      index = free_.back();
-      free_.pop_back();
-    }
+    make_room();
+    const std::uint32_t index = free_.back();
+    free_.pop_back();
     slots_[index].value = std::move(value);
     slots_[index].used = true;
     return slots_[index].generation << kIndexBits | index;
@@ -76,6 +79,7 @@ class SlotTable {
     Slot& slot = slots_[index];
     return slot.used && slot.generation == id >> kIndexBits ? &slot.value : nullptr;
   }
+  /// Needs no memory.
   void remove(std::uint32_t id) {
     const std::uint32_t index = id & ((1u << kIndexBits) - 1);
     slots_[index].used = false;

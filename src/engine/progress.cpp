@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <new>
 
 #include "engine/pause.hpp"
 #include "engine/waiting.hpp"
@@ -127,7 +128,13 @@ void Progress::attention(Pollable& pollable) noexcept {
 void Progress::acquire(std::vector<Pollable*>& acquired, Caller caller, const Pollable* home) {
   acquired.clear();
   const std::lock_guard lock(mutex_);
+  try {
+    acquired.reserve(all_.size());
+  } catch (const std::bad_alloc&) {
+    // Drives fewer.
+  }
   for (Pollable* pollable : all_) {
+    if (acquired.size() == acquired.capacity()) return;
     if (pollable == home || !pollable->active.load(std::memory_order_seq_cst)) continue;
     if (caller == Caller::progress_thread) {
       if (!pollable->wants_thread) continue;

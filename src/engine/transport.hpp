@@ -2,8 +2,8 @@
 // src/mpi implements it for each MPI ABI. Tests run it over threads of one process.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -88,13 +88,9 @@ class Transport {
   /// made.
   virtual void allgather(ConstBytes mine, Bytes all) = 0;
   /// Replaces each value by its maximum over all ranks; otherwise as allgather(). If the library can, it allocates no
-  /// memory: so a rank that is out of memory can tell the others.
-  virtual void maximum(std::span<std::uint64_t> values) {
-    std::vector<std::uint64_t> all(values.size() * static_cast<std::size_t>(size()));
-    allgather(std::as_bytes(values), std::as_writable_bytes(std::span(all)));
-    for (std::size_t i = 0; i < all.size(); ++i)
-      values[i % values.size()] = std::max(values[i % values.size()], all[i]);
-  }
+  /// memory: so a rank that is out of memory can tell the others. `meanwhile`, which may be empty, is called again and
+  /// again until all ranks have come. It may call other members.
+  virtual void maximum(std::span<std::uint64_t> values, const std::function<void()>& meanwhile) = 0;
 };
 
 }  // namespace penstock::engine

@@ -69,13 +69,17 @@ class Operations {
  public:
   explicit Operations(engine::Engine& engine) : engine_(engine) {}
   ~Operations() {
-    for (; left_ > 0; --left_) engine_.fail_next("this rank could not measure the machine");
+    for (; left_ > 0; --left_) engine_.fail_next("the machine could not be measured, here or on another rank");
   }
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
-  /// So many follow. Before, there is one, without which the others do not go on.
-  void expect(int left) { left_ = left; }
+  /// The first operation, which no rank completes before all have begun it: a rank that fails before needs to fail no
+  /// other one. So many follow.
+  void begin(const Team& team, int left) {
+    left_ += left;
+    meet(team);
+  }
   /// No others follow.
   void done() { left_ = 0; }
   double run(Plan plan, ConstBytes input, Bytes output) {
@@ -200,7 +204,7 @@ Measurement measured(engine::Engine& engine, const Team& team, const std::string
   for (const Trial& trial : trials) runs += trial.repeats();
   const bool has_tasks = parties.beside >= 0 && collectives::shared_nodes(team, {.kind = CollectiveKind::bcast});
   if (has_tasks) runs += kShortRepeats * 2 * 3;  // of two rows: meet, broadcast, meet
-  operations.expect(1 + (1 + kRepeats) + 1 + runs + 1);
+  operations.begin(team, 1 + (1 + kRepeats) + 1 + runs + 1);
   const bool decides = team.rank == 0;
   Measurement result;
   Told all;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <exception>
 #include <functional>
@@ -261,6 +262,7 @@ class MpiTransport final : public engine::Transport {
   bool isend(ConstBytes from, int peer, int tag, Token token) override {
     const std::lock_guard lock(spin_lock_);
     require_open();
+    make_room();
     MPI_Request request = MPI_REQUEST_NULL;
     const Shape shape(from.size(), piece_bytes_);
     check(MPI_Isend(from.data(), shape.count(), shape.type(), peer, tag, comm_, &request), "MPI_Isend");
@@ -277,6 +279,7 @@ class MpiTransport final : public engine::Transport {
   void irecv(Bytes to, int peer, int tag, Token token) override {
     const std::lock_guard lock(spin_lock_);
     require_open();
+    make_room();
     MPI_Request request = MPI_REQUEST_NULL;
     const Shape shape(to.size(), piece_bytes_);
     check(MPI_Irecv(to.data(), shape.count(), shape.type(), peer, tag, comm_, &request), "MPI_Irecv");
@@ -289,6 +292,7 @@ class MpiTransport final : public engine::Transport {
   bool take(Bytes to, int tag, Token token) override {
     const std::lock_guard lock(spin_lock_);
     require_open();
+    make_room();
     int found = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
@@ -315,6 +319,7 @@ class MpiTransport final : public engine::Transport {
     Retired::of_process().look_now_and_then();
     yielded_ = !requests_.empty() && yields_when_idle();
     if (requests_.empty()) return;
+    complete.reserve(complete.size() + requests_.size());  // what MPI has completed it does not report again
 #ifdef OPEN_MPI
     // One call tests several requests. If ranks share cores, each call that finds nothing yields the core
     // (mpi_yield_when_idle), and another process may keep it for milliseconds. But MPI_Testsome looks for messages
@@ -367,10 +372,19 @@ class MpiTransport final : public engine::Transport {
           "MPI_Allgather");
   }
 
-  void maximum(std::span<std::uint64_t> values) override {
-    check(
-        MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_UINT64_T, MPI_MAX, open_comm()),
-        "MPI_Allreduce");
+  void maximum(std::span<std::uint64_t> values, const std::function<void()>& meanwhile) override {
+    const int count = static_cast<int>(values.size());
+    if (!meanwhile)
+      return check(MPI_Allreduce(MPI_IN_PLACE, values.data(), count, MPI_UINT64_T, MPI_MAX, open_comm()),
+                   "MPI_Allreduce");
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count, MPI_UINT64_T, MPI_MAX, open_comm(), &request),
+          "MPI_Iallreduce");
+    for (int is_complete = 0; is_complete == 0;) {
+      meanwhile();
+      check(MPI_Test(&request, &is_complete, MPI_STATUS_IGNORE), "MPI_Test");
+      if (is_complete == 0) std::this_thread::yield();
+    }
   }
 
  private:
@@ -412,6 +426,13 @@ class MpiTransport final : public engine::Transport {
     return comm_;
   }
 
+  /// Before a message is posted: watch() must not lack memory.
+  void make_room() {
+    if (requests_.size() < std::min(requests_.capacity(), entries_.capacity())) return;
+    const std::size_t room = std::bit_ceil(std::max<std::size_t>(requests_.size() + 1, 16));
+    requests_.reserve(room);
+    entries_.reserve(room);
+  }
   void watch(MPI_Request request, const Entry& entry) {
     requests_.push_back(request);
     entries_.push_back(entry);

@@ -206,7 +206,7 @@ void Channel::set_farewell(ConstBytes packet, std::uint64_t tag) {
   farewell_tag_ = tag;
 }
 
-void Channel::exchange(ConstBytes from, int to_rank, Bytes to, int from_rank) {
+void Channel::exchange(ConstBytes from, int to_rank, Bytes to, int from_rank, const std::function<void()>& meanwhile) {
   const auto sent = std::make_shared<std::vector<std::byte>>(from.begin(), from.end());
   const auto received = std::make_shared<Exchange>();
   received->memory.resize(to.size());
@@ -243,6 +243,7 @@ void Channel::exchange(ConstBytes from, int to_rank, Bytes to, int from_rank) {
       if (received->is_done) break;
       if (moved) pause.reset();
     }
+    if (meanwhile) meanwhile();
     for (const int peer : {from_rank, to_rank})
       if (has_gone(peer))
         give_up(ErrorCode::peer_failed,
@@ -310,13 +311,13 @@ void Channel::allgather(ConstBytes mine, Bytes all) {
 }
 
 // A maximum does not mind that it meets a value twice.
-void Channel::maximum(std::span<std::uint64_t> values) {
+void Channel::maximum(std::span<std::uint64_t> values, const std::function<void()>& meanwhile) {
   std::vector<std::uint64_t> other(values.size());
   const auto ranks = static_cast<std::size_t>(size());
   for (std::size_t distance = 1; distance < ranks; distance *= 2) {
     const int to = static_cast<int>((static_cast<std::size_t>(rank_) + ranks - distance) % ranks);
     const int from = static_cast<int>((static_cast<std::size_t>(rank_) + distance) % ranks);
-    exchange(std::as_bytes(values), to, std::as_writable_bytes(std::span(other)), from);
+    exchange(std::as_bytes(values), to, std::as_writable_bytes(std::span(other)), from, meanwhile);
     std::ranges::transform(values, other, values.begin(),
                            [](std::uint64_t a, std::uint64_t b) { return std::max(a, b); });
   }

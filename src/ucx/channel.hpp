@@ -91,7 +91,8 @@ class Channel final : public Pending::Owner {
   // Blocking; all ranks. If one of them fails, so do all ranks that have not completed them.
 
   void allgather(ConstBytes mine, Bytes all);
-  void maximum(std::span<std::uint64_t> values);
+  /// See Transport::maximum.
+  void maximum(std::span<std::uint64_t> values, const std::function<void()>& meanwhile = {});
 
  private:
   struct Exchange;
@@ -100,7 +101,7 @@ class Channel final : public Pending::Owner {
   Pending* add(std::uint32_t token, int peer);
   void remove(Pending& pending) noexcept;
   /// Sends to one rank and receives as many bytes as `to` holds from another one.
-  void exchange(ConstBytes from, int to_rank, Bytes to, int from_rank);
+  void exchange(ConstBytes from, int to_rank, Bytes to, int from_rank, const std::function<void()>& meanwhile = {});
   /// The rank that has said so; -1 if none has.
   int find_failure();
   void tell_failure();

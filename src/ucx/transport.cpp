@@ -74,7 +74,9 @@ class UcxTransport final : public engine::Transport {
   bool has_gone(int peer) noexcept override { return channel_.has_gone(peer); }
   void poke() noexcept override { channel_.make_progress(); }
   void allgather(ConstBytes mine, Bytes all) override { channel_.allgather(mine, all); }
-  void maximum(std::span<std::uint64_t> values) override { channel_.maximum(values); }
+  void maximum(std::span<std::uint64_t> values, const std::function<void()>& meanwhile) override {
+    channel_.maximum(values, meanwhile);
+  }
 
  private:
   Channel channel_;

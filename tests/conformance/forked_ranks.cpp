@@ -32,14 +32,17 @@ struct Meeting {
   std::atomic<std::uint32_t> round{0};
   std::byte gather[kMostForked][kGatherBytes];
 
-  void wait_for_all(int ranks) {
+  void wait_for_all(int ranks, const std::function<void()>& meanwhile = {}) {
     const std::uint32_t before = round.load();
     if (arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(ranks)) {
       arrived.store(0);
       round.fetch_add(1);
       return;
     }
-    while (round.load() == before) ::sched_yield();
+    while (round.load() == before) {
+      if (meanwhile) meanwhile();
+      ::sched_yield();
+    }
   }
 };
 
@@ -99,16 +102,25 @@ class SocketTransport final : public engine::Transport {
   bool has_gone(int peer) noexcept override { return peers_[static_cast<std::size_t>(peer)].gone; }
   void poke() noexcept override {}
 
-  void allgather(ConstBytes mine, Bytes all) override {
+  void allgather(ConstBytes mine, Bytes all) override { gather(mine, all, {}); }
+
+  void maximum(std::span<std::uint64_t> values, const std::function<void()>& meanwhile) override {
+    std::vector<std::uint64_t> all(values.size() * nodes_.size());
+    gather(std::as_bytes(values), std::as_writable_bytes(std::span(all)), meanwhile);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      values[i % values.size()] = std::max(values[i % values.size()], all[i]);
+  }
+
+ private:
+  void gather(ConstBytes mine, Bytes all, const std::function<void()>& meanwhile) {
     if (mine.size() > kGatherBytes) throw std::length_error("the test's allgather is too short");
     std::memcpy(meeting_.gather[rank_], mine.data(), mine.size());
-    meeting_.wait_for_all(size());
+    meeting_.wait_for_all(size(), meanwhile);
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       std::memcpy(all.data() + i * mine.size(), meeting_.gather[i], mine.size());
     meeting_.wait_for_all(size());
   }
 
- private:
   struct Frame {
     std::int64_t bytes;
     std::int64_t tag;

@@ -30,6 +30,8 @@ class Epochs {
     const auto found = pairs_.find(peer);
     return sequence < (found == pairs_.end() ? first_of(MessageCounts::kAhead) : found->second.may_post_before);
   }
+  /// A message is about to be posted: what follows needs no memory.
+  void expect(int peer) { pair(peer); }
   /// A message waits for may_post().
   void want_to_post(int peer, std::uint64_t sequence);
   void note_sent(int peer, std::uint64_t sequence) { pair(peer).counts.note_sent(plans_.tags.epoch(sequence)); }

@@ -30,6 +30,8 @@ class LongMessages {
     const auto found = sends_.find(peer);
     return found == sends_.end() || found->second < window_.messages();
   }
+  /// A message is about to be posted: what follows needs no memory.
+  void expect(int peer) { sends_.try_emplace(peer); }
   void posted(int peer, std::uint64_t bytes, bool is_send) {
     ++in_flight_;
     time_.posted(now_ns(), bytes);

@@ -35,8 +35,8 @@ class Packets {
   /// Receives the next packet, if one has come. False if none has, or one is being received.
   bool take();
   void has_sent(InFlight::Entry& done) {
-    if (spare_.size() < kMostSpare) spare_.push_back(std::move(done.memory));
     if (done.operation != nullptr) core_.release(*done.operation);
+    if (spare_.size() < kMostSpare) spare_.push_back(std::move(done.memory));
   }
   /// A packet has come. Calls `function` with its header and payload.
   template <typename Function>

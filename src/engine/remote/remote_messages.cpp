@@ -1,6 +1,7 @@
 #include "engine/remote/remote_messages.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <span>
 #include <thread>
 
@@ -64,7 +65,7 @@ bool RemoteMessages::progress(bool look_for_packets) {
   core_.transport->poll(complete_);
   steps_.after_poll();
   bool moved = !complete_.empty();
-  for (const Transport::Completion& completion : complete_) finish(completion);
+  finish_all();
   if (steps_.is_busy()) moved |= steps_.end_failed();
   epochs_.close();
   if (epochs_.has_heard()) moved |= epochs_.clear(settlements_.first());
@@ -78,6 +79,19 @@ bool RemoteMessages::progress(bool look_for_packets) {
   if (look_for_packets || !settlements_.empty() || ++polls_ % kLook == 0) moved |= packets_.take();
   steps_.after_round(moved);
   return moved;
+}
+
+// Nobody finds what is complete again, so each is finished, also after one that throws.
+void RemoteMessages::finish_all() {
+  std::exception_ptr thrown;
+  for (const Transport::Completion& completion : complete_) {
+    try {
+      finish(completion);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  }
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 void RemoteMessages::finish(const Transport::Completion& completion) {

@@ -65,6 +65,7 @@ class RemoteMessages final : public Mechanism {
   }
   bool is_its_turn();
   bool progress(bool look_for_packets);
+  void finish_all();
   void finish(const Transport::Completion& completion);
   void on_packet(const Header& header, ConstBytes payload);
   void on_list(const Header& header, ConstBytes payload);

@@ -56,9 +56,11 @@ void StepMessages::post_now(Operation& operation, StepId step) {
                                               .operation = &operation,
                                               .sequence = operation.sequence,
                                               .posted = posted});
-  const int tag = plans_.tag_of(operation, step);
   bool is_complete = false;
   try {
+    epochs_.expect(what.peer);
+    if (sends && posted.is_long()) long_.expect(what.peer);
+    const int tag = plans_.tag_of(operation, step);
     if (sends)
       is_complete = core_.transport->isend(operation.source(what.from), what.peer, tag, token);
     else
@@ -107,8 +109,9 @@ void StepMessages::finish_send(const InFlight::Entry& done, std::uint64_t bytes)
   if (done.posted.is_long()) long_.done(done.peer, done.posted, bytes, true);
   if (done.operation == nullptr) return;
   states_[*done.operation].status[done.step] = Status::done;
-  if (!done.operation->has_failed()) core_.complete(*done.operation, done.step);
-  core_.release(*done.operation);
+  core_.release_after(*done.operation, [&] {
+    if (!done.operation->has_failed()) core_.complete(*done.operation, done.step);
+  });
 }
 
 void StepMessages::finish_receive(const InFlight::Entry& done, const Transport::Completion& completion) {
@@ -120,17 +123,15 @@ void StepMessages::finish_receive(const InFlight::Entry& done, const Transport::
   if (!completion.withdrawn) epochs_.note_received(done.peer, done.sequence);
   const std::uint64_t expected_bytes = operation.step(done.step).to.size_bytes;
   const auto bytes = [](std::uint64_t count) { return std::to_string(count) + " bytes"; };
-  if (operation.has_failed()) {
-  } else if (!completion.too_long && completion.bytes == expected_bytes) {
-    core_.complete(operation, done.step);
-  } else {
+  core_.release_after(operation, [&] {
+    if (operation.has_failed()) return;
+    if (!completion.too_long && completion.bytes == expected_bytes) return core_.complete(operation, done.step);
     const bool is_known = completion.bytes != expected_bytes && completion.bytes != 0;
     core_.fail_mismatch(operation, done.peer,
                         "rank " + std::to_string(done.peer) + " sent " +
                             (is_known || !completion.too_long ? bytes(completion.bytes) : "more") + " where rank " +
                             std::to_string(core_.rank) + " expected " + bytes(expected_bytes));
-  }
-  core_.release(operation);
+  });
 }
 
 void StepMessages::cancel(Operation& operation) {

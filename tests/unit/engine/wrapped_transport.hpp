@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +33,9 @@ class WrappedTransport : public Transport {
   bool has_gone(int peer) noexcept override { return inner_->has_gone(peer); }
   void poke() noexcept override { inner_->poke(); }
   void allgather(ConstBytes mine, Bytes all) override { inner_->allgather(mine, all); }
+  void maximum(std::span<std::uint64_t> values, const std::function<void()>& meanwhile) override {
+    inner_->maximum(values, meanwhile);
+  }
 
  private:
   const std::unique_ptr<Transport> inner_;
