@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -22,6 +21,7 @@
 #include "penstock/checkpoint.hpp"
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
+#include "takes_all.hpp"
 #include "unit/store/frequent_deltas.hpp"
 #include "unit/store/temporary_directory.hpp"
 
@@ -654,9 +654,8 @@ class EveryCall : public testing::TestWithParam<Scenario> {
     const long calls = run(counting).calls;
     GetParam().verify(directory_.path() + "/now", *told_);
     ASSERT_EQ(told_->errors, 0U) << "without a fault";
-    const char* const all = std::getenv("PENSTOCK_TEST_ALL");
     constexpr long kSome = 8;
-    const long stride = all != nullptr && std::strcmp(all, "1") == 0 ? 1 : std::max(1L, calls / kSome);
+    const long stride = takes_all() ? 1 : std::max(1L, calls / kSome);
     // Threads run in another order each time, so the calls of one run may be a few more than those of another.
     for (long at = 1;; at += stride) {
       injection.at = at;

@@ -9,6 +9,7 @@
 
 #include "check.hpp"
 #include "penstock/mpi.hpp"
+#include "takes_all.hpp"
 
 namespace {
 
@@ -86,16 +87,16 @@ int main(int argc, char** argv) {
     const penstock::Comm first = penstock::make_comm(MPI_COMM_WORLD, {.progress_cores = 0});  // what lasts is allocated
     // Ranks that have failed may answer others for a second, and where the machine is measured each try may do so
     // again.
-    const bool is_all = std::getenv("PENSTOCK_TEST_ALL") != nullptr;
-    constexpr int kStepOfMeasured = 46;
+    const bool is_all = penstock::takes_all();
+    const int step_of_measured = is_all ? 5 : 46;
     int offset = 0;
     for (const int victim : {0, world_size() - 1})
       for (MPI_Comm parent : {MPI_COMM_WORLD, graph}) {
         ::setenv("PENSTOCK_NETWORK", "off", 1);
         fail_each(parent, victim, 0, is_all ? 1 : std::max(1, world_size() - 2));
         ::setenv("PENSTOCK_NETWORK", "measured", 1);
-        fail_each(parent, victim, offset, is_all ? 1 : kStepOfMeasured);
-        if (!is_all) offset += kStepOfMeasured / 4;
+        fail_each(parent, victim, offset, step_of_measured);
+        offset += step_of_measured / 4;
       }
   }
   MPI_Comm_free(&graph);

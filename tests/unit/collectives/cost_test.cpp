@@ -19,14 +19,10 @@
 #include "penstock/choice_by_cost.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/cost_model.hpp"
+#include "takes_all.hpp"
 
 namespace penstock {
 namespace {
-
-bool all() {
-  const char* value = std::getenv("PENSTOCK_TEST_ALL");
-  return value != nullptr && std::string_view(value) == "1";
-}
 
 Team blocks(int nodes, int ranks_per_node) {
   Team team;
@@ -85,7 +81,7 @@ std::vector<Case> cases() {
   add("64 x 1", blocks(64, 1));
   add("20 x 6", blocks(20, 6));
   add("256 x 1", blocks(256, 1));
-  if (!all()) return cases;
+  if (!takes_all()) return cases;
   for (const auto& [nodes, ranks] : {std::pair{7, 1}, {16, 1}, {33, 1}, {100, 1}, {1000, 1}, {1024, 1}})
     add(std::to_string(nodes) + " x 1", blocks(nodes, ranks));
   for (const auto& [nodes, ranks] : {std::pair{1, 16}, {2, 16}, {5, 16}, {16, 4}, {64, 4}, {33, 3}, {100, 2}, {32, 32}})
@@ -106,18 +102,18 @@ std::size_t most_steps(const Algorithm& row, Team team, const Collective& collec
 // The contract: each cost that a row gives agrees with the simulation of all its plans within a tenth.
 TEST(Costs, AgreeWithTheSimulationOfTheirPlans) {
   const std::vector<std::string> networks =
-      all()
+      takes_all()
           ? std::vector<std::string>{"tcp-1g", "tcp-10g", "tcp-25g", "rdma-100g", "rdma-200g", "slingshot", "omni-path"}
           : std::vector<std::string>{"tcp-1g", "slingshot"};
   const std::vector<std::uint64_t> lengths =
-      all() ? std::vector<std::uint64_t>{8, 1024, 16384, 65536, 200'000, 1 << 20, 4 << 20, 16 << 20}
-            : std::vector<std::uint64_t>{8, 16384, 200'000, 1 << 20};
+      takes_all() ? std::vector<std::uint64_t>{8, 1024, 16384, 65536, 200'000, 1 << 20, 4 << 20, 16 << 20}
+                  : std::vector<std::uint64_t>{8, 16384, 200'000, 1 << 20};
   std::map<std::string, int> points;
   for (const Case& each : cases())
     for (const std::string& network : networks)
       for (const std::uint64_t bytes : lengths) {
         const auto size = static_cast<std::uint64_t>(each.team.size());
-        if (bytes * size > (all() ? 64u << 20 : 8u << 20)) continue;
+        if (bytes * size > (takes_all() ? 64u << 20 : 8u << 20)) continue;
         Machine machine = machine_with(network);
         machine.node = each.node;
         for (const Algorithm& row : algorithms()) {
@@ -126,7 +122,7 @@ TEST(Costs, AgreeWithTheSimulationOfTheirPlans) {
           const bool has_other_counts = has_counts(row.kind) && row.kind != CollectiveKind::reduce_scatter;
           if (has_other_counts || is_neighborhood(row.kind) || !row.fits(each.team, collective)) continue;
           // The simulation is what takes time and memory.
-          if (most_steps(row, each.team, collective) * size > (all() ? 500'000u : 100'000u)) continue;
+          if (most_steps(row, each.team, collective) * size > (takes_all() ? 500'000u : 100'000u)) continue;
           const std::optional<double> cost = row.seconds(each.team, collective, machine);
           if (!cost) continue;
           const std::string what = std::string(name(row.kind)) + "/" + std::string(row.name);
