@@ -1,5 +1,6 @@
 #include "measurement/kept_machine.hpp"
 
+#include <glob.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +12,11 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <set>
+#include <span>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -40,16 +44,17 @@ std::string text_of(const std::string& path) {
 /// The speeds of the host's network interfaces, so that hosts of one name on other networks have their own file.
 std::string network_speeds() {
   std::set<std::string> speeds;
-  const auto add = [&](const std::filesystem::path& path) {
-    const std::string text = text_of(path.string());
-    const std::string speed = text.substr(0, text.find('\n'));
-    if (!speed.empty() && speed != "-1") speeds.insert(speed);
-  };
-  std::error_code ignored;
-  for (const auto& each : std::filesystem::directory_iterator("/sys/class/net", ignored)) add(each.path() / "speed");
-  for (const auto& device : std::filesystem::directory_iterator("/sys/class/infiniband", ignored))
-    for (const auto& port : std::filesystem::directory_iterator(device.path() / "ports", ignored))
-      add(port.path() / "rate");
+  // A std::filesystem::directory_iterator that lacks memory ends the process.
+  for (const char* const pattern : {"/sys/class/net/*/speed", "/sys/class/infiniband/*/ports/*/rate"}) {
+    glob_t found{};
+    const std::unique_ptr<glob_t, decltype(&::globfree)> freed(&found, ::globfree);
+    if (::glob(pattern, GLOB_NOSORT, nullptr, &found) == GLOB_NOSPACE) throw std::bad_alloc();
+    for (const char* const path : std::span(found.gl_pathv, found.gl_pathc)) {
+      const std::string text = text_of(path);
+      const std::string speed = text.substr(0, text.find('\n'));
+      if (!speed.empty() && speed != "-1") speeds.insert(speed);
+    }
+  }
   std::string all;
   for (const std::string& speed : speeds) all += (all.empty() ? "" : " and ") + speed;
   return all;
