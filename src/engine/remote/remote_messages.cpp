@@ -176,6 +176,7 @@ bool RemoteMessages::close() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   // Answers packets that have come, also if this rank has nothing left to do.
   while (!core_.transport_broken && (progress(true) || is_busy()) && std::chrono::steady_clock::now() < deadline) {
+    settlements_.end_those_not_begun();
     drop_gone();
     std::this_thread::yield();
   }

@@ -24,6 +24,11 @@ void Settlements::has_failed_elsewhere(std::uint64_t sequence) {
   end(sequence, std::move(received), std::move(sent));
 }
 
+void Settlements::end_those_not_begun() {
+  for (const auto& [sequence, settlement] : settlements_)
+    if (sequence >= core_.operations.next() && !settlement.has_ended()) end(sequence, epochs_.excess(sequence), {});
+}
+
 void Settlements::hear(std::uint64_t sequence, int peer, std::vector<SentMessage> sent) {
   if (core_.operations.is_over(sequence)) {
     // The peer's epoch is not closed, so nothing was sent to it since in later ones but the next.

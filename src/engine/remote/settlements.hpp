@@ -36,6 +36,8 @@ class Settlements {
   void end(std::uint64_t sequence, Settlement::Received received, Sent sent);
   /// It may have been completed here; then what its plan sends was sent, and what it receives was received. Once.
   void has_failed_elsewhere(std::uint64_t sequence);
+  /// This rank leaves, and begins no more operations: for those that others have failed it has sent nothing.
+  void end_those_not_begun();
   /// All that the peer has sent for it.
   void hear(std::uint64_t sequence, int peer, std::vector<SentMessage> sent);
   /// The peer has forgotten what it has sent for it. If it has failed here, the communicator is given up.

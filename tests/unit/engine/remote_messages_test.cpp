@@ -16,6 +16,7 @@
 #include "eventually.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
+#include "wrapped_transport.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -596,6 +597,48 @@ TEST_P(Leaving, WhatARankToldBeforeItLeftIsHeard) {
     EXPECT_NE(std::string(error->what()).find("on purpose"), std::string::npos) << error->what();
   }
   leaving.join();
+}
+
+/// Counts the transports that are destroyed. One that messages may still use is kept.
+class CountedTransport final : public WrappedTransport {
+ public:
+  CountedTransport(std::unique_ptr<Transport> under, std::atomic<int>& destroyed)
+      : WrappedTransport(std::move(under)), destroyed_(destroyed) {}
+  CountedTransport(const CountedTransport&) = delete;
+  CountedTransport& operator=(const CountedTransport&) = delete;
+  ~CountedTransport() override { ++destroyed_; }
+
+ private:
+  std::atomic<int>& destroyed_;
+};
+
+// Rank 1 fails operations that rank 0, which leaves, does not begin. Rank 2 begins and fails them, too.
+TEST_P(Leaving, AnOperationThatIsNotBegunHoldsUpNobody) {
+  constexpr int kMostTries = 20;  // a machine with other work may let a rank wait for longer than any leaves
+  std::atomic<int> destroyed{0};
+  for (int i = 0; i < kMostTries && destroyed != 3; ++i) {
+    destroyed = 0;
+    const RanksOptions options = ranks({0, 0, 1});
+    auto transports = make_local_transports(options.nodes, options.transport);
+    std::latch have_begun{3};
+    std::latch have_failed{3};
+    std::latch told{3};
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < transports.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        const auto engine =
+            Engine::create(std::make_unique<CountedTransport>(std::move(transports[rank]), destroyed), options.engine);
+        have_begun.arrive_and_wait();
+        for (int i = 0; rank == 1 && i < 3; ++i) engine->fail_next("on purpose");
+        have_failed.arrive_and_wait();
+        std::vector<std::uint32_t> received(kShortBytes / 4);
+        for (int i = 0; rank == 2 && i < 3; ++i)
+          EXPECT_TRUE(failure_of(*engine->start(one_way_plan(1, kShortBytes), {{}, bytes_of(received)}, {}, 7)));
+        told.arrive_and_wait();
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(destroyed, 3);
 }
 
 // As a rank that goes on to a blocking call of MPI: it answers no probe before the others have failed.
