@@ -53,8 +53,8 @@ constexpr std::int16_t kUnknownNetwork = -1;
 constexpr std::int16_t kMeasuredNetwork = -2;
 
 std::int16_t network_named(const std::string& name) {
-  if (name == "off" || name.empty()) return kUnknownNetwork;
-  if (name == "measured") return kMeasuredNetwork;
+  if (name == "off") return kUnknownNetwork;
+  if (name == "measured" || name.empty()) return kMeasuredNetwork;
   static_cast<void>(machine_with(name));  // refuses an unknown one
   const auto row = std::ranges::find(network_classes(), name, &NetworkClass::name);
   return static_cast<std::int16_t>(row - network_classes().begin());
