@@ -31,7 +31,7 @@ file per process and write ("plain"), the same file overwritten ("overwritten"),
 run`, which keeps its file in a store ("preloaded"). With more ranks than cores, ranks that
 poll as MPI does take the cores from ranks that still write or hold a lock. So each setting is measured twice: with
 polling ranks (the time of the slowest), and with ranks that start together and sleep when done (the time until the last
-is done). Every result is verified: where tiles overlap, one of them must have won everywhere.
+is done). Tiles are also written by a non-blocking write and its wait ("iwrite"). Every result is verified: where tiles overlap, one of them must have won everywhere.
 """
 
 OPTIONS = {
@@ -198,6 +198,8 @@ def _times(
     """Medians. Filling buffers, cleaning up and verifying are not timed. The ways of waiting take turns."""
     data = store_snapshots.memory(int(np.prod(pattern.tile))).reshape(pattern.tile)
     accesses = {"write": target.write}
+    if isinstance(target, _File):
+        accesses["iwrite"] = target.iwrite
     if world.size == 1:
         accesses["read"] = target.read
     samples: dict[tuple[str, str], list[float]] = {(name, how): [] for how in waits for name in accesses}
@@ -318,6 +320,14 @@ class _File:
 
     def write(self, data: np.ndarray) -> None:
         self._file.Write_at(0, data)
+        self._end_write()
+
+    def iwrite(self, data: np.ndarray) -> None:
+        self._file.Iwrite_at(0, data).Wait()
+        self._end_write()
+
+    def _end_write(self) -> None:
+        return
 
     def read(self, data: np.ndarray) -> None:
         self._file.Read_at(0, data)
@@ -351,8 +361,7 @@ class _Atomic(_File):
         self._sync, self._path = sync, str(folder / "file")
         super().__init__(world, pattern, file)
 
-    def write(self, data: np.ndarray) -> None:
-        self._file.Write_at(0, data)
+    def _end_write(self) -> None:
         if self._sync:
             self._file.Sync()
 
@@ -396,8 +405,7 @@ class _Preloaded(_Penstock):
         file.Set_atomicity(True)
         return file
 
-    def write(self, data: np.ndarray) -> None:
-        super().write(data)
+    def _end_write(self) -> None:
         if self._sync:
             self._file.Sync()
 
