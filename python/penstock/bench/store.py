@@ -31,7 +31,8 @@ file per process and write ("plain"), the same file overwritten ("overwritten"),
 run`, which keeps its file in a store ("preloaded"). With more ranks than cores, ranks that
 poll as MPI does take the cores from ranks that still write or hold a lock. So each setting is measured twice: with
 polling ranks (the time of the slowest), and with ranks that start together and sleep when done (the time until the last
-is done). Tiles are also written by a non-blocking write and its wait ("iwrite"). Every result is verified: where tiles overlap, one of them must have won everywhere.
+is done). Tiles are also written by a non-blocking write and its wait ("iwrite"), but not to plain files. Every result is
+verified: where tiles overlap, one of them must have won everywhere.
 """
 
 OPTIONS = {
