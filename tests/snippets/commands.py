@@ -344,6 +344,8 @@ _CHECKERS: dict[str, Callable[[list[str]], str]] = {
     "date": _program,
     "echo": _program,
     "eval": _eval,
+    "mpicc": _compiler,
+    "mpifort": _compiler,
     "penstock": _penstock_command,
     "pip": _pip,
     "program/build/program": _built_program,
