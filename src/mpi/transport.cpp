@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -145,14 +146,16 @@ class Retired {
   /// Receives what has come for nobody, and answers.
   static void answer(Entry& entry) noexcept {
     for (int found = 1; found != 0;) {
-      MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
       int bytes = 0;
-      if (MPI_Improbe(MPI_ANY_SOURCE, entry.farewell_tag, entry.comm, &found, &message, &status) != MPI_SUCCESS) return;
+      if (MPI_Iprobe(MPI_ANY_SOURCE, entry.farewell_tag, entry.comm, &found, &status) != MPI_SUCCESS) return;
       if (found == 0) return;
       if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS) return;
-      std::vector<std::byte> packet(static_cast<std::size_t>(bytes));
-      if (MPI_Mrecv(packet.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+      const std::unique_ptr<std::byte[]> packet(new (std::nothrow) std::byte[static_cast<std::size_t>(bytes)]);
+      if (packet == nullptr) return;  // until the next look
+      if (MPI_Recv(packet.get(), bytes, MPI_BYTE, status.MPI_SOURCE, entry.farewell_tag, entry.comm,
+                   MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        return;
       ++entry.received;
       if (entry.summed != Entry::Summed::nothing) continue;  // all have left
       MPI_Request answer = MPI_REQUEST_NULL;

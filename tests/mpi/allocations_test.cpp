@@ -9,6 +9,7 @@
 
 #include "check.hpp"
 #include "penstock/mpi.hpp"
+#include "penstock/options.hpp"
 #include "takes_all.hpp"
 
 namespace {
@@ -88,13 +89,13 @@ int main(int argc, char** argv) {
     // Ranks that have failed may answer others for a second, and where the machine is measured each try may do so
     // again.
     const bool is_all = penstock::takes_all();
-    const int step_of_measured = is_all ? 5 : 46;
+    const int step_of_measured = is_all ? 5 : 150;
     int offset = 0;
     for (const int victim : {0, world_size() - 1})
       for (MPI_Comm parent : {MPI_COMM_WORLD, graph}) {
-        ::setenv("PENSTOCK_NETWORK", "off", 1);
+        penstock::options().network = "off";
         fail_each(parent, victim, 0, is_all ? 1 : std::max(1, world_size() - 2));
-        ::setenv("PENSTOCK_NETWORK", "measured", 1);
+        penstock::options().network = "measured";
         fail_each(parent, victim, offset, step_of_measured);
         offset += step_of_measured / 4;
       }
