@@ -47,15 +47,6 @@ std::shared_ptr<Executor> make_executor(std::shared_ptr<Transport> transport, co
   return executor;
 }
 
-std::optional<Error> outcome_of(engine::Run& run) {
-  try {
-    run.wait();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
 // Rank 1 has completed the operation. It dies while it appends a message of the next one to the queue of rank 0: its
 // cell is the last one of the queue, but no other cell leads to it. The message of rank 2 follows.
 TEST(DeadRanks, WhatComesBehindTheirLastMessageIsReceived) {
@@ -87,7 +78,7 @@ TEST(DeadRanks, WhatComesBehindTheirLastMessageIsReceived) {
     const std::vector<std::uint32_t> in(1, 7);
     std::vector<std::uint32_t> out(1);
     engine->set_timeout(std::chrono::minutes(1));
-    const auto error = outcome_of(*engine->start(plan, {bytes_of(in), bytes_of(out)}, {}, 7));
+    const auto error = failure_of(*engine->start(plan, {bytes_of(in), bytes_of(out)}, {}, 7));
     EXPECT_FALSE(error) << error->what();
     if (rank == 2) return received.wait();
     EXPECT_EQ(out[0], 7u);
@@ -140,7 +131,7 @@ TEST(DeadRanks, FailOperationsThatDoNotRunYet) {
     engine->check_peers(Caller::application);
     for (const auto& run : runs) {
       EXPECT_TRUE(run->done());
-      const auto error = outcome_of(*run);
+      const auto error = failure_of(*run);
       ASSERT_TRUE(error);
       EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
       EXPECT_EQ(error->rank(), 1);
@@ -187,7 +178,7 @@ TEST(FailedTasks, UseMemoryUntilTheyEnd) {
       return run->done();
     }));
     over.arrive_and_wait();
-    EXPECT_TRUE(outcome_of(*run)) << "rank " << rank;
+    EXPECT_TRUE(failure_of(*run)) << "rank " << rank;
   });
 }
 
@@ -255,7 +246,7 @@ TEST(FailedElsewhere, AnOperationThatIsCompletedLaterIsSettled) {
           EXPECT_FALSE(run->done());
           heard.count_down();
         }
-        const auto error = outcome_of(*run);
+        const auto error = failure_of(*run);
         EXPECT_FALSE(error) << error->what();
         EXPECT_EQ(out[0], rank == 1 ? 7u : 0u);
       }
@@ -263,7 +254,7 @@ TEST(FailedElsewhere, AnOperationThatIsCompletedLaterIsSettled) {
       for (std::uint64_t i = 0; i < 3 * options.engine.operation_slots; ++i) {
         const std::vector<std::uint32_t> ones(1, 1);
         const auto error =
-            outcome_of(*engine->start(allreduce_plan(rank, kRanks, 4), {bytes_of(ones), bytes_of(out)}, kAddUint32, 1));
+            failure_of(*engine->start(allreduce_plan(rank, kRanks, 4), {bytes_of(ones), bytes_of(out)}, kAddUint32, 1));
         ASSERT_FALSE(error) << error->what();
         ASSERT_EQ(out[0], 3u);
       }

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "engine/engine.hpp"
 #include "local_transport.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::engine {
 
@@ -43,6 +45,16 @@ inline void run_ranks(const RanksOptions& options, const std::function<void(Engi
       }
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+/// None if the operation succeeds.
+inline std::optional<Error> failure_of(Run& run) {
+  try {
+    run.wait();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
 }
 
 template <typename T>

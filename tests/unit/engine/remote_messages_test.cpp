@@ -21,15 +21,6 @@
 namespace penstock::engine {
 namespace {
 
-std::optional<Error> failure_of(engine::Run& run) {
-  try {
-    run.wait();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
 TEST(TagSplit, KeepsOperationsAndMessagesApart) {
   for (const std::uint32_t most : {2u, 4u, 512u}) {
     const TagSplit split((1 << 28) - 1, most);
@@ -620,7 +611,7 @@ TEST_P(Leaving, AnOperationThatIsNotBegunHoldsUpNobody) {
     destroyed = 0;
     const RanksOptions options = ranks({0, 0, 1});
     auto transports = make_local_transports(options.nodes, options.transport);
-    std::latch have_begun{3};
+    std::latch made{3};
     std::latch have_failed{3};
     std::latch told{3};
     std::vector<std::thread> threads;
@@ -628,7 +619,7 @@ TEST_P(Leaving, AnOperationThatIsNotBegunHoldsUpNobody) {
       threads.emplace_back([&, rank] {
         const auto engine =
             Engine::create(std::make_unique<CountedTransport>(std::move(transports[rank]), destroyed), options.engine);
-        have_begun.arrive_and_wait();
+        made.arrive_and_wait();
         for (int i = 0; rank == 1 && i < 3; ++i) engine->fail_next("on purpose");
         have_failed.arrive_and_wait();
         std::vector<std::uint32_t> received(kShortBytes / 4);
