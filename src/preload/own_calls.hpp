@@ -35,7 +35,7 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
 }  // namespace penstock::preload
 
 #ifdef PENSTOCK_OWN_CALLS
-// A call of src/mpi that is missing here would be intercepted; tests/preload looks for such.
+// A call of src/mpi that is missing here would be intercepted; tests/layers looks for such.
 #define PENSTOCK_OWN(name) ::penstock::preload::Own<&PMPI_##name>::call
 #define MPI_Allgather PENSTOCK_OWN(Allgather)
 #define MPI_Allgatherv PENSTOCK_OWN(Allgatherv)
@@ -100,8 +100,8 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
 #define MPI_Iscatter PENSTOCK_OWN(Iscatter)
 #define MPI_Iscatterv PENSTOCK_OWN(Iscatterv)
 #define MPI_Isend PENSTOCK_OWN(Isend)
-#define MPI_Mrecv PENSTOCK_OWN(Mrecv)
 #define MPI_Query_thread PENSTOCK_OWN(Query_thread)
+#define MPI_Recv PENSTOCK_OWN(Recv)
 #define MPI_Reduce PENSTOCK_OWN(Reduce)
 #define MPI_Reduce_scatter PENSTOCK_OWN(Reduce_scatter)
 #define MPI_Reduce_scatter_block PENSTOCK_OWN(Reduce_scatter_block)

@@ -6,6 +6,9 @@ A public header obeys the row that it belongs to. `include` in the third column 
 use MPI. Only the rows `src/mpi/` and `src/preload/` include mpi.h. A .def table in include/penstock/ belongs to the row of the header
 that includes it.
 
+Each function of MPI that `src/mpi/` calls has a line in src/preload/own_calls.hpp: without it the preload library would
+intercept Penstock's own call.
+
 Mechanisms of the engine include no other one, also not by other headers. The parts of its messages between nodes include only parts
 that are declared before them.
 
@@ -28,6 +31,9 @@ MPI_LAYERS = {THE_MPI_LAYER, "preload"}
 #: They list the mechanisms, and the parts in their order.
 MECHANISMS = Path("src/engine/routes.hpp")
 PARTS = Path("src/engine/remote/remote_messages.hpp")
+OWN_CALLS = Path("src/preload/own_calls.hpp")
+COMMENT_OR_TEXT = re.compile(r'//.*|"[^"\n]*"')
+CALL_OF_MPI = re.compile(r"\b(MPI_[A-Z][a-z]\w*)\s*\(")
 CLASS = re.compile(r"^(?:class|struct) (\w+)[^;{]*\{", re.MULTILINE)
 
 
@@ -108,7 +114,22 @@ def check(root: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
         if path.suffix in SOURCES and path not in covered:
             files.append(path)
             wrong.append((path, "its folder has no row in the table"))
-    return files, wrong + arrows_in_the_engine(root)
+    return files, wrong + arrows_in_the_engine(root) + calls_that_are_intercepted(root)
+
+
+def calls_that_are_intercepted(root: Path) -> list[tuple[Path, str]]:
+    """Return (file, what is wrong) for each MPI function that is called but is not in the list of own calls."""
+    if not (root / OWN_CALLS).exists():
+        return []
+    own = set(re.findall(r"^#define (MPI_\w+) ", (root / OWN_CALLS).read_text(encoding="utf-8"), re.MULTILINE))
+    wrong = []
+    for path in sorted((root / "src" / THE_MPI_LAYER).rglob("*.[ch]pp")):
+        called = CALL_OF_MPI.findall(COMMENT_OR_TEXT.sub("", path.read_text(encoding="utf-8")))
+        wrong += [
+            (path, f"calls {name}, which has no line in {OWN_CALLS}; the preload library would intercept it")
+            for name in sorted(set(called) - own)
+        ]
+    return wrong
 
 
 def arrows_in_the_engine(root: Path) -> list[tuple[Path, str]]:

@@ -15,6 +15,7 @@ TABLE = """# Architecture
 | `src/plan/` | steps | base | `plan.hpp` |
 | `src/engine/` | lanes | base, plan | – |
 | `src/mpi/` | MPI | base, engine | `mpi.hpp` |
+| `src/preload/` | PMPI | base, engine | – |
 | `python/` | bindings | include | – |
 """
 
@@ -44,7 +45,11 @@ class Remote final : public Mechanism {
         "src/engine/remote/first.hpp": "class First {\n};\n",
         "src/engine/remote/second.hpp": '#include "engine/remote/first.hpp"\nclass Second {\n};\n',
         "src/engine/engine.cpp": '#include "plan/graph.hpp"\n#include "penstock/plan.hpp"\n',
-        "src/mpi/transport.cpp": '#include PENSTOCK_MPI_HEADER\n#include "engine/transport.hpp"\n',
+        "src/mpi/transport.cpp": """#include PENSTOCK_MPI_HEADER
+#include "engine/transport.hpp"
+void send() { MPI_Send("MPI_Bsend()"); }  // never MPI_Ssend()
+""",
+        "src/preload/own_calls.hpp": "#define MPI_Send PENSTOCK_OWN(Send)\n",
         "python/src/module.cpp": "#include <nanobind/nanobind.h>\n#include <penstock/plan.hpp>\n",
     }
     for name, text in files.items():
@@ -57,7 +62,7 @@ class Remote final : public Mechanism {
 def test_a_project_that_obeys_passes(project: Path) -> None:
     files, wrong = check_layers.check(project)
     assert wrong == []
-    assert len(files) == 16
+    assert len(files) == 17
 
 
 @pytest.mark.parametrize(
@@ -73,6 +78,7 @@ def test_a_project_that_obeys_passes(project: Path) -> None:
         ("src/engine/engine.cpp", '#include "penstock/unknown.hpp"', "belongs to no row"),
         ("python/src/module.cpp", '#include "engine/engine.hpp"', "python may not include engine"),
         ("python/src/module.cpp", '#include "penstock/mpi.hpp"', "python may not include mpi"),
+        ("src/mpi/transport.cpp", "void receive() { MPI_Recv(); }", "calls MPI_Recv, which has no line"),
         ("src/utils/strings.cpp", "", "its folder has no row"),
         ("include/penstock/strange.hpp", "", "belongs to no row"),
     ],
