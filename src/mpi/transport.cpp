@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -95,18 +96,22 @@ class Shape {
 class Retired {
  public:
   struct Entry {
+    explicit Entry(int size) : sent(static_cast<std::size_t>(size)), answers(sent) {}
+
     MPI_Comm comm = MPI_COMM_NULL;
-    std::vector<std::uint32_t> sent{};  ///< to each rank; modulo 2^32, as all counts here
-    std::uint32_t received = 0;         ///< from all ranks
+    std::vector<std::uint32_t> sent;  ///< messages to each rank; modulo 2^32, as all counts here
+    std::uint32_t received = 0;       ///< from all ranks
     bool may_free = false;
-    std::vector<std::byte> farewell{};
+    std::vector<std::byte> farewell;
     int farewell_tag = 0;
-    std::vector<std::uint32_t> answers{};  ///< as `sent`
+    std::vector<std::uint32_t> answers;  ///< as `sent`
     enum class Summed : std::uint8_t { nothing, sent, all } summed = Summed::nothing;
     std::uint32_t sum = 0;
     std::uint32_t sent_here = 0;
     MPI_Request request = MPI_REQUEST_NULL;
   };
+  /// Of one communicator. A list, so that a rank short of memory can give it up.
+  using Record = std::list<Entry>;
 
   /// Never destroyed: MPI_Finalize may run in an exit handler.
   static Retired& of_process() {
@@ -114,12 +119,10 @@ class Retired {
     return *retired;
   }
 
-  void add(Entry given) noexcept {
+  void add(Record&& given) noexcept {
     const std::lock_guard lock(mutex_);
-    auto entry = std::make_unique<Entry>(std::move(given));
-    entry->answers.resize(entry->sent.size());
-    if (!start_sum(*entry, entry->sent)) return;
-    all_.push_back(std::move(entry));
+    if (!start_sum(given.front(), given.front().sent)) return;
+    all_.splice(all_.end(), given);
     look_locked();
   }
 
@@ -189,12 +192,12 @@ class Retired {
   void look_locked() noexcept {
     if (!running()) return;
     looked_ = std::chrono::steady_clock::now();
-    std::erase_if(all_, [](const std::unique_ptr<Entry>& entry) { return has_ended(*entry); });
+    all_.remove_if(has_ended);
     is_empty_.store(all_.empty(), std::memory_order_relaxed);
   }
 
   void finish() noexcept {
-    const auto is_known = [](const std::unique_ptr<Entry>& entry) { return entry->summed == Entry::Summed::all; };
+    const auto is_known = [](const Entry& entry) { return entry.summed == Entry::Summed::all; };
     for (;;) {
       {
         const std::lock_guard lock(mutex_);
@@ -206,7 +209,7 @@ class Retired {
   }
 
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Entry>> all_;
+  std::list<Entry> all_;
   std::atomic<bool> is_empty_{true};
   std::chrono::steady_clock::time_point looked_;
   AtFinalize at_finalize_{[this] { finish(); }, AtFinalize::last};
@@ -234,7 +237,7 @@ class MpiTransport final : public engine::Transport {
     check(MPI_Comm_rank(parent, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(parent, &size_), "MPI_Comm_size");
     check(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
-    sent_.resize(static_cast<std::size_t>(size_));
+    record_.emplace_back(size_);
     describe();
     at_finalize_ = AtFinalize([this] { close(); });
     Retired::of_process();
@@ -269,7 +272,7 @@ class MpiTransport final : public engine::Transport {
     MPI_Request request = MPI_REQUEST_NULL;
     const Shape shape(from.size(), piece_bytes_);
     check(MPI_Isend(from.data(), shape.count(), shape.type(), peer, tag, comm_, &request), "MPI_Isend");
-    ++sent_[static_cast<std::size_t>(peer)];
+    ++record_.front().sent[static_cast<std::size_t>(peer)];
     if (from.size() <= kTestedBytes) {
       int complete = 0;
       check(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "MPI_Test");
@@ -359,8 +362,8 @@ class MpiTransport final : public engine::Transport {
 
   void set_farewell(ConstBytes packet, int tag) override {
     const std::lock_guard lock(spin_lock_);
-    farewell_.assign(packet.begin(), packet.end());
-    farewell_tag_ = tag;
+    record_.front().farewell.assign(packet.begin(), packet.end());
+    record_.front().farewell_tag = tag;
   }
 
   void poke() noexcept override {
@@ -504,7 +507,7 @@ class MpiTransport final : public engine::Transport {
     if (result != MPI_SUCCESS) MPI_Error_class(result, &error_class);
     if (entry.receives && error_class == MPI_ERR_TRUNCATE) {
       done.too_long = true;
-      ++received_;
+      ++record_.front().received;
     } else if (result != MPI_SUCCESS) {
       failure_ = Error(ErrorCode::mpi,
                        std::string(entry.receives ? "a receive from" : "a send to") + " rank " +
@@ -515,7 +518,7 @@ class MpiTransport final : public engine::Transport {
       if (entry.is_cancelled) check(MPI_Test_cancelled(&status, &withdrawn), "MPI_Test_cancelled");
       done.withdrawn = withdrawn != 0;
       if (!done.withdrawn) {
-        ++received_;
+        ++record_.front().received;
         done.bytes = length_of(status);
       }
     }
@@ -545,19 +548,16 @@ class MpiTransport final : public engine::Transport {
       }
       requests_.clear();
       entries_.clear();
-      if (has_entered_ && !farewell_.empty()) return give_up(false);
+      if (has_entered_ && !record_.front().farewell.empty()) return give_up(false);
       MPI_Comm_free(&comm_);
     }
     comm_ = MPI_COMM_NULL;
   }
 
   void give_up(bool may_free) noexcept {
-    Retired::of_process().add({.comm = std::exchange(comm_, MPI_COMM_NULL),
-                               .sent = std::move(sent_),
-                               .received = received_,
-                               .may_free = may_free,
-                               .farewell = farewell_,
-                               .farewell_tag = farewell_tag_});
+    record_.front().comm = std::exchange(comm_, MPI_COMM_NULL);
+    record_.front().may_free = may_free;
+    Retired::of_process().add(std::move(record_));
   }
 
   std::uint64_t piece_bytes_;
@@ -571,14 +571,11 @@ class MpiTransport final : public engine::Transport {
 
   SpinLock spin_lock_;
   std::vector<MPI_Request> requests_;
-  std::vector<Entry> entries_;       ///< what the requests are
-  std::vector<std::uint32_t> sent_;  ///< messages to each rank
-  std::uint32_t received_ = 0;       ///< from all ranks
+  std::vector<Entry> entries_;  ///< what the requests are
+  Retired::Record record_;      ///< for when the communicator is given up
   std::optional<Error> failure_;
   bool yielded_ = false;
   bool has_entered_ = false;
-  std::vector<std::byte> farewell_;
-  int farewell_tag_ = 0;
 #ifdef OPEN_MPI
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;

@@ -1,7 +1,8 @@
 // Each allocation of making a communicator fails in turn on one rank. All ranks make it or none does, no rank waits for
-// another, and MPI_Finalize returns.
+// another, and MPI_Finalize returns. Giving a communicator up needs no memory.
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <new>
 #include <optional>
 #include <utility>
@@ -65,6 +66,19 @@ void fail_each(MPI_Comm parent, int victim, int first, int step) {
   CHECK(allocation > 20 && allocation < kMost);
 }
 
+/// `ends`: what gives up a communicator that the rank has made.
+void fail_each_of_ending(MPI_Comm parent, int victim, const std::function<void(std::optional<penstock::Comm>&)>& ends) {
+  int is_reached = 1;
+  for (int allocation = 0; is_reached != 0; ++allocation) {
+    std::optional<penstock::Comm> comm = penstock::make_comm(parent, {.progress_cores = 0});
+    comm->run({.kind = penstock::CollectiveKind::barrier}, {}, {});
+    if (world_rank() == victim) allocations_left = allocation;
+    ends(comm);
+    is_reached = world_rank() == victim && std::exchange(allocations_left, -1) < 0 ? 1 : 0;
+    MPI_Bcast(&is_reached, 1, MPI_INT, victim, MPI_COMM_WORLD);
+  }
+}
+
 /// The ranks in a circle.
 MPI_Comm circle() {
   const int rank = world_rank();
@@ -91,7 +105,8 @@ int main(int argc, char** argv) {
     const bool is_all = penstock::takes_all();
     const int step_of_measured = is_all ? 5 : 150;
     int offset = 0;
-    for (const int victim : {0, world_size() - 1})
+    for (const int victim : {0, world_size() - 1}) {
+      fail_each_of_ending(MPI_COMM_WORLD, victim, [](std::optional<penstock::Comm>& comm) { comm.reset(); });
       for (MPI_Comm parent : {MPI_COMM_WORLD, graph}) {
         penstock::options().network = "off";
         fail_each(parent, victim, 0, is_all ? 1 : std::max(1, world_size() - 2));
@@ -99,6 +114,7 @@ int main(int argc, char** argv) {
         fail_each(parent, victim, offset, step_of_measured);
         offset += step_of_measured / 4;
       }
+    }
   }
   MPI_Comm_free(&graph);
   MPI_Finalize();
