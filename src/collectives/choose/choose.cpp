@@ -257,6 +257,7 @@ Default choose_default(const Team& team, const Collective& collective) {
   constexpr std::uint64_t kLeastStagedBytes = 16 << 10;
   constexpr std::uint64_t kCachedBytes = 16 << 20;  // received by all ranks together: fits in a last-level cache
   constexpr std::uint64_t kMostStagedWholeBytes = 1 << 20;
+  constexpr std::uint64_t kMostPairBytes = 512 << 10;  // what a rank sends and receives fits in its core's own cache
   constexpr int kLongChain = 64;
   constexpr int kShortRing = 3;  // nodes among which doubling has no fewer rounds than a ring
   constexpr int kSharedRanks = 16;
@@ -358,6 +359,10 @@ Default choose_default(const Team& team, const Collective& collective) {
         return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node with communication cores"};
       if (is_hierarchy && bytes * size <= kLatencyBytes) return {"hierarchical", hierarchy};
       if (size > 4 && bytes * size <= kBruckBytes) return {"bruck", "at most " + kib(kBruckBytes) + " per rank"};
+      // Both cores copy all the time, so a second copy of each byte hides behind nothing.
+      if (size == 2 && !collective.in_place && bytes > kLatencyBytes && bytes <= kMostPairBytes &&
+          collectives::shared_node(team, collective))
+        return {"pairwise", "2 ranks of one node, " + kib(kLatencyBytes) + " to " + kib(kMostPairBytes) + ": one copy"};
       if (fits_staging) return staged;
       return {"pairwise", "every block goes straight to its rank"};
     case CollectiveKind::reduce_scatter_block:

@@ -17,12 +17,14 @@ std::uint64_t room_bytes(const Team& team, std::uint32_t buffers) {
   return std::min(bytes, kMostStagedBytes);
 }
 
-/// If some ranks only write and others only read, a few segments let them overlap.
-std::uint64_t default_segment_bytes(const Collective& collective, std::uint32_t parts) {
-  constexpr std::uint64_t kLeastBytes = 64 << 10;  // below, one segment is faster
+/// If some ranks only write and others only read, a few segments let them overlap: no more than are in flight, so that
+/// no staging buffer is waited for.
+std::uint64_t default_segment_bytes(const Team& team, const Collective& collective, std::uint32_t parts) {
+  constexpr std::uint64_t kLeastBytes = 16 << 10;  // for each signal of a segment: below, one segment is faster
+  constexpr std::uint64_t kMostLeastBytes = 64 << 10;
   if (!is_rooted(collective.kind) || parts > 1) return kMostStagedBytes * parts;
-  return std::clamp(collective.count * collective.item_bytes() / StagedSegments::kInFlight, kLeastBytes,
-                    kMostStagedBytes);
+  const std::uint64_t least = std::min(kLeastBytes * (static_cast<std::uint64_t>(team.size()) - 1), kMostLeastBytes);
+  return std::clamp(collective.count * collective.item_bytes() / StagedSegments::kInFlight, least, kMostStagedBytes);
 }
 
 }  // namespace
@@ -33,7 +35,7 @@ StagedSegments::StagedSegments(const Team& team, const Collective& collective, s
   if (elements_ == 0) return;
   const std::uint64_t most_elements = room_bytes(team, buffers) / element_bytes_ * parts;
   const std::uint64_t wanted_bytes =
-      collective.segment_bytes == 0 ? default_segment_bytes(collective, parts) : collective.segment_bytes;
+      collective.segment_bytes == 0 ? default_segment_bytes(team, collective, parts) : collective.segment_bytes;
   const std::uint64_t wanted_elements = wanted_bytes / element_bytes_;
   // Limits the number of short segments: all plans together have steps for each segment and pair of ranks.
   const auto size = static_cast<std::uint64_t>(team.size());

@@ -102,6 +102,8 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 1 << 20), "pairwise");
   EXPECT_EQ(chosen(node, CollectiveKind::reduce, 1 << 20), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 2 << 20), "staged");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 512 << 10), "pairwise") << "each byte is copied once";
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 32 << 10), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 1 << 20), "staged_whole");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 4 << 20), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 16 << 20), "divided");
@@ -121,6 +123,24 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 8 << 20), "chain");
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 4 << 20), "staged");
   EXPECT_EQ(chosen(copying, CollectiveKind::allgather, 1 << 20), "staged");
+  Team copying_pair = team({0, 0});
+  copying_pair.single_copy = false;
+  EXPECT_EQ(chosen(copying_pair, CollectiveKind::alltoall, 512 << 10), "staged");
+}
+
+TEST(Choose, StreamsOfOneRankHaveAsManySegmentsAsStagingBuffers) {
+  const auto segments = [](int ranks, CollectiveKind kind, std::uint64_t bytes) {
+    const Plan plan = plan_collective(team(std::vector<std::int32_t>(static_cast<std::size_t>(ranks))),
+                                      {.kind = kind, .count = bytes, .algorithm = "staged"});
+    return std::ranges::count_if(plan.steps, [](const Step& step) { return step.to.buffer == Buffer::shared; });
+  };
+  EXPECT_EQ(segments(2, CollectiveKind::bcast, 16 << 10), 1);
+  EXPECT_EQ(segments(2, CollectiveKind::bcast, 24 << 10), 2) << "a reader copies one while the root fills the next one";
+  EXPECT_EQ(segments(2, CollectiveKind::bcast, 32 << 10), 2);
+  EXPECT_EQ(segments(2, CollectiveKind::scatter, 64 << 10), 4);
+  EXPECT_EQ(segments(2, CollectiveKind::bcast, 256 << 10), 4);
+  EXPECT_EQ(segments(3, CollectiveKind::bcast, 64 << 10), 2) << "a segment has a signal for each reader";
+  EXPECT_EQ(segments(5, CollectiveKind::bcast, 64 << 10), 1);
 }
 
 TEST(Choose, RingsOfOneRankPerNodeSendPieces) {
