@@ -27,6 +27,8 @@ const char* why_native(Communicator& on, const Call& call, Form form) {
   if (form != Form::blocking) {
     if (settings().verifies) return "verification, which is for blocking calls";
     if (!has_progress_hook()) return "this MPI has no hook for progress";
+    if (!settings().serves_requests_of_lists && has_counts(call.kind))
+      return "Open MPI's Fortran interface writes into its request";
   }
   if (on.penstock == nullptr) {
     if (!on.why_native.empty()) return on.why_native.c_str();

@@ -1,6 +1,10 @@
 // Fortran's interface of some MPIs calls the C functions by their PMPI_ names: Open MPI's does for all, MPICH's module
 // mpi_f08 for some. A library that is preloaded cannot replace these. So the calls of MPI's own Fortran libraries are
 // led to the functions of this library that have the MPI_ names. Handles and sentinels are converted before, by MPI.
+#include "preload/fortran.hpp"
+
+#include PENSTOCK_MPI_HEADER
+
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -13,8 +17,6 @@
 #include <cstring>
 #include <string_view>
 #include <vector>
-
-#include "preload/fortran.hpp"
 
 namespace penstock::preload {
 namespace {
@@ -131,13 +133,7 @@ class Loaded {
   Table calls_;
 };
 
-/// Before the program's first call. Libraries that are loaded later are found when MPI is initialized.
-__attribute__((constructor)) void at_load() { lead_fortran_here(); }
-
-}  // namespace
-
-void lead_fortran_here() {
-  // dlsym() in the callback could wait for a thread that loads a library and waits for the callback.
+std::vector<dl_phdr_info> fortran_libraries() {
   std::vector<dl_phdr_info> found;
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* to) {
@@ -146,8 +142,27 @@ void lead_fortran_here() {
         return 0;
       },
       &found);
+  return found;
+}
+
+/// Before the program's first call. Libraries that are loaded later are found when MPI is initialized.
+__attribute__((constructor)) void at_load() { lead_fortran_here(); }
+
+}  // namespace
+
+void lead_fortran_here() {
+  // dlsym() in the callback could wait for a thread that loads a library and waits for the callback.
+  const std::vector<dl_phdr_info> found = fortran_libraries();
   const Replacements replacements;
   for (const dl_phdr_info& library : found) Loaded(library).lead_to(replacements);
+}
+
+bool fortran_writes_into_requests() {
+#ifdef OPEN_MPI
+  return dlsym(RTLD_NEXT, "PMPI_Barrier_init") != nullptr && !fortran_libraries().empty();
+#else
+  return false;
+#endif
 }
 
 }  // namespace penstock::preload

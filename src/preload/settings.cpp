@@ -11,6 +11,7 @@
 
 #include "penstock/comm.hpp"
 #include "penstock/options.hpp"
+#include "preload/fortran.hpp"
 
 namespace penstock::preload {
 
@@ -54,8 +55,10 @@ void agree_on_settings(bool reads_table) {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const std::string no_table = mine.serves && reads_table ? why_no_tuning() : "";
-  std::array<int, 2> first{mine.serves ? ranks : rank, no_table.empty() ? ranks : rank};
-  PMPI_Allreduce(MPI_IN_PLACE, first.data(), 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  std::array<int, 3> first{mine.serves ? ranks : rank, no_table.empty() ? ranks : rank,
+                           fortran_writes_into_requests() ? rank : ranks};
+  PMPI_Allreduce(MPI_IN_PLACE, first.data(), static_cast<int>(first.size()), MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  mine.serves_requests_of_lists = first[2] == ranks;
   if (first[0] < ranks) {
     mine.serves = false;
     if (rank == first[0] && std::getenv("PENSTOCK_PRELOAD_SAID") == nullptr)  // by `penstock run`
