@@ -98,14 +98,15 @@ set_up_packages() {
   [[ -z "${missing// /}" ]] || die "still missing after apt-get: $missing"
 }
 
-# Optional: tests skip without them. spin checks the model of the store's protocol; fuse3 mounts stores. Tried once per build
-# folder.
+# Optional: tests skip without them. spin checks the model of the store's protocol; fuse3 mounts stores; gfortran compiles
+# programs for the preload library. Tried once per build folder.
 set_up_optional_packages() {
   local stamp="$PENSTOCK_ROOT/build/.optional-packages" wanted=()
   [[ -e "$stamp" ]] && return 0
   mkdir -p "$PENSTOCK_ROOT/build" && touch "$stamp"
   command -v spin >/dev/null || wanted+=(spin)
   command -v fusermount3 >/dev/null || wanted+=(fuse3)
+  command -v gfortran >/dev/null || wanted+=(gfortran)
   if [[ ${#wanted[@]} == 0 || "$(id -u)" != 0 ]] || ! command -v apt-get >/dev/null; then return 0; fi
   say "installing ${wanted[*]}, which some tests use"
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >&2 ||

@@ -14,6 +14,7 @@ from pathlib import Path
 import captured
 import ceph_cluster
 import debian_source
+import fortran_interfaces
 import mpi4py_comparison
 import slurm_cluster
 from building import build, fixed_addresses
@@ -408,17 +409,29 @@ def scalapack(options: Options) -> Result:
     return pytest(log, ROOT / "tests/scalapack")
 
 
+#: Each with its Fortran.
+DEBIAN_MPIS = ("mpich", "libmpich-dev", "openmpi-bin", "libopenmpi-dev")
+
+
 @suite(
     "preload",
-    "MPI programs natively and under penstock run (with --all: more ranks and communicators)",
+    "MPI programs natively and under penstock run, Fortran's by fetched interfaces (with --all: more ranks and communicators, and "
+    "Debian's MPIs)",
     quick=False,
     builds=EVERYTHING,
 )
 def preload(options: Options) -> Result:
     log = log_of("preload")
+    lacking = install(["gfortran", *DEBIAN_MPIS], log) if options.all else None
+    try:
+        fortran_interfaces.fetch(ROOT / "build/fortran")
+    except captured.CommandError as reason:
+        os.environ["PENSTOCK_NO_FORTRAN"] = str(reason)
     if reason := build("release", log):
         return Result.failure(reason)
-    return pytest(log, ROOT / "tests/preload")
+    result = pytest(log, ROOT / "tests/preload")
+    result.add(lacking or Result())
+    return result
 
 
 #: Of a virtual environment with what build/env has, s3fs and moto.

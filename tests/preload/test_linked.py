@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from preload.installed import environment, tool
+from preload.fortran import MPIS as FORTRAN_MPIS
+from preload.fortran import compiled, run
 from preload.launch import BUILD, MPIS, ROOT, mpiexec
 
 PROGRAMS = ROOT / "tests/preload/programs"
@@ -45,29 +45,14 @@ def test_c(abi: str, tmp_path: Path) -> None:
 
 
 # Not with Debian's MPICH, whose library has another file name than the one that the preload library needs.
+@pytest.mark.parametrize("mpi", [mpi for mpi in FORTRAN_MPIS if mpi != "debian-mpich"])
 @pytest.mark.parametrize("interface", ["MPIF_H", "USE_MPI_F08"])
-def test_fortran(interface: str, tmp_path: Path) -> None:
-    if shutil.which("gfortran") is None:
-        pytest.skip("no gfortran here")
-    words = ["-w", "-fallow-argument-mismatch", f"-D{interface}", "-o", "program", str(PROGRAMS / "fortran.F90")]
-    subprocess.run(
-        [tool("mpifort", "openmpi"), *words, *flags("openmpi")],
-        cwd=tmp_path,
-        env=environment(),
-        check=True,
-        timeout=120,
-    )
+def test_fortran(mpi: str, interface: str, tmp_path: Path) -> None:
+    made = compiled(mpi, "fortran", interface, tmp_path, *flags(mpi.removeprefix("debian-")))
+    assert made.returncode == 0, made.stderr
     report = tmp_path / "report.json"
-    done = subprocess.run(
-        [tool("mpiexec", "openmpi"), "-n", "3", "./program"],
-        cwd=tmp_path,
-        env={**environment(), **SETTINGS, "PENSTOCK_PRELOAD_REPORT": str(report)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "fortran: ok" in done.stdout
+    done = run(mpi, 3, tmp_path, None, PENSTOCK_PRELOAD_REPORT=str(report), **SETTINGS)
+    assert done.status == 0, done.err
+    assert "fortran: ok" in done.out
     for operation in ("bcast", "allreduce", "alltoallw"):
-        assert served(report, operation) > 0, (operation, done.stderr)
+        assert served(report, operation) > 0, (operation, done.err)

@@ -1,28 +1,7 @@
-! The collectives as a Fortran program calls them: by mpif.h, or with -DUSE_MPI or -DUSE_MPI_F08 by the modules. Values are
-! compared with what is computed here. Sentinels are MPI's own: MPI_IN_PLACE, MPI_BOTTOM, MPI_STATUS_IGNORE.
-#ifdef USE_MPI_F08
-#define COMM type(MPI_Comm)
-#define DATATYPE type(MPI_Datatype)
-#define REQUEST type(MPI_Request)
-#define OPERATION type(MPI_Op)
-#else
-#define COMM integer
-#define DATATYPE integer
-#define REQUEST integer
-#define OPERATION integer
-#endif
-
+! The collectives as a Fortran program calls them. Values are compared with what is computed here. Sentinels are MPI's own:
+! MPI_IN_PLACE, MPI_BOTTOM, MPI_STATUS_IGNORE.
 program collectives
-#ifdef USE_MPI_F08
-  use mpi_f08
-#endif
-#ifdef USE_MPI
-  use mpi
-#endif
-  implicit none
-#if !defined(USE_MPI) && !defined(USE_MPI_F08)
-  include 'mpif.h'
-#endif
+#include "interface.inc"
   integer, parameter :: n = 100
   integer :: rank, ranks, error, i, r, total
   COMM :: ring
