@@ -18,6 +18,8 @@ INTERFACES = ["MPIF_H", "USE_MPI", "USE_MPI_F08"]
 #: The module mpi has the library of mpif.h.
 LIBRARIES = INTERFACES if ALL else ["MPIF_H", "USE_MPI_F08"]
 FETCHED = ROOT / "build/fortran"
+#: Ranks that poll may outnumber the cores.
+TIMEOUT_S = 300
 FLAGS = ["-O1", "-w", "-fallow-argument-mismatch", "-ffree-line-length-none"]
 
 
@@ -48,7 +50,7 @@ def compiled(mpi: str, name: str, interface: str, folder: Path, *options: str) -
 def run(mpi: str, ranks: int, folder: Path, report: Path | None, **variables: str) -> Done:
     """Runs `folder`/program: with a report under `penstock run`, otherwise natively."""
     if installed := debian(mpi):
-        return run_installed(installed, ranks, report, ["./program"], folder, **variables)
+        return run_installed(installed, ranks, report, ["./program"], folder, timeout_s=TIMEOUT_S, **variables)
     if report is not None:
-        return preloaded(mpi, ranks, report, folder / "program", **variables)
-    return mpiexec(mpi, ranks, folder / "program", **variables)
+        return preloaded(mpi, ranks, report, folder / "program", timeout_s=TIMEOUT_S, **variables)
+    return mpiexec(mpi, ranks, folder / "program", timeout_s=TIMEOUT_S, **variables)
