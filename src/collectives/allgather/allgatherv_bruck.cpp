@@ -24,12 +24,14 @@ Plan allgatherv_bruck(const Team& team, const Collective& collective) {
     return Region{collected.offset_bytes + from_bytes,
                   begin_bytes[static_cast<std::size_t>(first + count)] - from_bytes, Buffer::scratch};
   };
-  sequence.copy(contribution(team, collective), run(0, 1));
+  const Region own = contribution(team, collective);
+  if (size == 1) sequence.copy(own, run(0, 1));
   std::uint32_t tag = 0;
   for (int distance = 1; distance < size; distance *= 2, ++tag) {
     const int count = std::min(distance, size - distance);
-    sequence.send(run(0, count), (rank + size - distance) % size, tag);
+    sequence.send(distance == 1 ? own : run(0, count), (rank + size - distance) % size, tag);
     sequence.recv(run(distance, count), (rank + distance) % size, tag);
+    if (distance == 1) sequence.copy(own, run(0, 1));
   }
   std::vector<Move> moves;
   for (int i = collective.in_place ? 1 : 0; i < size; ++i)

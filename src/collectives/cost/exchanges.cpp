@@ -73,7 +73,7 @@ class Exchanges : Messages {
   }
 
   double allgather_doubling() const {
-    double time = prices_.copy(block_);
+    double time = first_copy();
     for (std::uint64_t distance = 1; distance < size_; distance *= 2)
       time += swap(distance * block_, crossing(distance));
     return time;
@@ -83,7 +83,7 @@ class Exchanges : Messages {
     const double way =
         longest_way([&](std::uint64_t distance) { return std::min(distance, size_ - distance) * block_; },
                     [](std::uint64_t, std::uint64_t) { return 0.0; });
-    return prices_.copy(block_) + way + 2 * prices_.copy(block_ * size_ / 2);
+    return first_copy() + way + 2 * prices_.copy(block_ * size_ / 2);
   }
 
   double alltoall_pairwise() const {
@@ -261,6 +261,12 @@ class Exchanges : Messages {
       higher += time_of(bit);
     }
     return std::max(longest, higher);
+  }
+
+  /// What of a copy is left when the first message, of as many bytes, has come. Inside a node the cores move messages.
+  double first_copy() const {
+    const double copy = prices_.copy(block_);
+    return ranks_ > 1 ? copy : std::max(0.0, copy - hop(block_, 1) + 2 * prices_.overhead());
   }
 
   /// Blocks go around a ring of all ranks, so many pieces of each between nodes and inside them. Each rank copies once.
