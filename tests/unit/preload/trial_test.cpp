@@ -90,6 +90,18 @@ TEST(Trial, AClearLeadEndsItEarly) {
   EXPECT_EQ(close.served_by(Server::penstock), 1 + 5 * 33);
 }
 
+TEST(Trial, CachesThatTheOtherServerLeftDoNotDecide) {
+  Game game(1 << 20);
+  Server previous = Server::penstock;
+  game.calls(40, [&](Server server, std::uint64_t call) {
+    const bool is_warm = server == previous && call > 2;
+    previous = server;
+    return server == Server::penstock ? 1 : is_warm ? 0.8 : 1.3;
+  });
+  EXPECT_TRUE(game.trial.has_chosen());
+  EXPECT_EQ(game.trial.choice(), Server::mpi);
+}
+
 TEST(Trial, AnMpiThatIsFarSlowerIsNotTriedAgainSoon) {
   Game game(4 << 20);
   game.calls(200, constant(1, 50));
