@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import pathlib
 import signal
 import subprocess
@@ -28,13 +27,13 @@ def test_a_signal_makes_the_next_step_due_once(url):
     with ps.Checkpointer(url, save_on_signal=(signal.SIGUSR1, signal.SIGTERM)) as ck:
         assert not ck.due(1)
         assert ck.signals == frozenset()
-        os.kill(os.getpid(), signal.SIGUSR1)
-        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
         assert ck.signals == frozenset()  # only due() agrees
         assert ck.due(2)
         assert ck.signals == {signal.SIGUSR1}
         assert not ck.due(3)
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         assert ck.due(4)
         assert ck.signals == {signal.SIGUSR1, signal.SIGTERM}
         assert not ck.due(5)
@@ -48,11 +47,11 @@ def test_handlers_come_back_unless_others_were_installed_since(url, tmp_path):
     try:
         ck = ps.Checkpointer(url, save_on_signal=[signal.SIGUSR1, signal.SIGUSR2])
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
         assert heard == []
         ck.close()
         ck.close()
-        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
         assert heard == ["old"]
         assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN
         # One that was never closed, and one that could not be opened.
@@ -62,7 +61,7 @@ def test_handlers_come_back_unless_others_were_installed_since(url, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(ps.Error):
             ps.Checkpointer(f"file://{tmp_path}/file", save_on_signal=[signal.SIGUSR1])
-        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
         assert heard == ["old", "old"]
     finally:
         signal.signal(signal.SIGUSR1, old)
@@ -149,7 +148,7 @@ def test_a_signal_during_the_exchange_counts_for_the_next_one():
     schedule.signals = signals
 
     def exchange(flags: int) -> int:
-        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
         return flags
 
     try:
@@ -193,7 +192,7 @@ def test_a_job_that_is_asked_to_end_saves_and_ends(url, tmp_path):
 
 
 AT_EXIT = """
-    import os, signal, sys
+    import signal, sys
     import numpy as np
     import penstock as ps
 
@@ -204,7 +203,7 @@ AT_EXIT = """
             return getattr(native, name)
 
         def finish(self):
-            os.kill(os.getpid(), signal.SIGTERM)  # while the last save is written
+            signal.raise_signal(signal.SIGTERM)  # while the last save is written
             native.finish()
 
     native, ck._native = ck._native, Native()
