@@ -259,8 +259,8 @@ def nodes(options: Options) -> Result:
 
 ASAN_BUILD = ("asan", *UNITS, "faults")
 TSAN_BUILD = ("tsan", *[f"unit_{layer}" for layer in TSAN_LAYERS])
-#: Stacks of returned functions as small as they may be: with what it makes by default, starting and ending threads takes half of
-#: the time. Ten frames tell where memory was allocated.
+#: Stacks of returned functions as small as they may be, since each thread makes and clears some. Ten frames tell where memory
+#: was allocated.
 ASAN_OPTIONS = "detect_stack_use_after_return=1 max_uar_stack_size_log=16 malloc_context_size=10"
 NOT_SANITIZED = "the sanitizers' builds are only made with --sanitize or --all"
 

@@ -159,6 +159,7 @@ void lead_fortran_here() {
 
 bool fortran_writes_into_requests() {
 #ifdef OPEN_MPI
+  // The first version with this function. The program may have another one than this library was built with.
   return dlsym(RTLD_NEXT, "PMPI_Barrier_init") != nullptr && !fortran_libraries().empty();
 #else
   return false;

@@ -10,8 +10,8 @@ namespace {
 // Calls of less than a microsecond need many: the first ones find cold caches and mispredicted branches.
 constexpr std::uint64_t kCallsPerBlock = 33;
 constexpr std::uint64_t kBytesPerBlock = std::uint64_t{1} << 20U;
-/// Up to here the caches keep some data of a call. The first one in a block finds there what the other server left.
-constexpr std::uint64_t kCachedBytes = std::uint64_t{1} << 20U;
+/// The first call of a block finds in the caches what the other server left, so one alone tells little.
+constexpr std::uint64_t kLeastCalls = 2;
 /// Of lengths that differ. Four of these count, and so do 32 of kCallsPerBlock: if two or four lengths take turns, each
 /// has its share in both blocks.
 constexpr std::uint64_t kLeastCallsOfLengths = 5;
@@ -61,7 +61,7 @@ std::optional<Times> comparable(const Times& round) {
 
 Trial::Trial(std::optional<std::uint64_t> bytes, Cost cost) noexcept
     : knows_length_(bytes.has_value()),
-      calls_per_block_(calls_of_block(bytes.value_or(0), bytes.value_or(0) <= kCachedBytes ? 2 : 1)),
+      calls_per_block_(calls_of_block(bytes.value_or(0), bytes.value_or(0) <= kBytesPerBlock ? kLeastCalls : 1)),
       cost_(cost) {}
 
 Server Trial::turn() const noexcept {

@@ -1,7 +1,8 @@
 // In round k each rank sends the blocks that it has, at most 2^k, to the rank 2^k before it. It gathers blocks in
 // scratch memory, its own first, and rotates them into rank order at the end (Bruck et al. 1997). The first message is
-// sent from where the own block is, so that it does not wait for its copy. Cost: ceil(log2 n)
-// rounds, m * (n - 1) bytes sent, m * n bytes copied. Valid for every team and size; for short blocks.
+// sent from where the own block is, so that it does not wait for its copy.
+// Cost: ceil(log2 n) rounds, m * (n - 1) bytes sent, m * n bytes copied. Valid for every team and size; for short
+// blocks.
 #include <algorithm>
 
 #include "collectives/parts/stage.hpp"

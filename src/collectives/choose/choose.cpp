@@ -257,7 +257,7 @@ Default choose_default(const Team& team, const Collective& collective) {
   constexpr std::uint64_t kLeastStagedBytes = 16 << 10;
   constexpr std::uint64_t kCachedBytes = 16 << 20;  // received by all ranks together: fits in a last-level cache
   constexpr std::uint64_t kMostStagedWholeBytes = 1 << 20;
-  constexpr std::uint64_t kMostPairBytes = 512 << 10;  // what a rank sends and receives fits in its core's own cache
+  constexpr std::uint64_t kMostPairBytes = 256 << 10;  // what a rank sends and receives fits in its core's own cache
   constexpr int kLongChain = 64;
   constexpr int kShortRing = 3;  // nodes among which doubling has no fewer rounds than a ring
   constexpr int kSharedRanks = 16;

@@ -102,8 +102,9 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 1 << 20), "pairwise");
   EXPECT_EQ(chosen(node, CollectiveKind::reduce, 1 << 20), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 2 << 20), "staged");
-  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 512 << 10), "pairwise") << "each byte is copied once";
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 256 << 10), "pairwise") << "each byte is copied once";
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 32 << 10), "staged");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 512 << 10), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 1 << 20), "staged_whole");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 4 << 20), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 16 << 20), "divided");
@@ -125,7 +126,7 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(copying, CollectiveKind::allgather, 1 << 20), "staged");
   Team copying_pair = team({0, 0});
   copying_pair.single_copy = false;
-  EXPECT_EQ(chosen(copying_pair, CollectiveKind::alltoall, 512 << 10), "staged");
+  EXPECT_EQ(chosen(copying_pair, CollectiveKind::alltoall, 256 << 10), "staged");
 }
 
 TEST(Choose, StreamsOfOneRankHaveAsManySegmentsAsStagingBuffers) {
