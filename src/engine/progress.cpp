@@ -1,14 +1,17 @@
 #include "engine/progress.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <new>
 
 #include "engine/pause.hpp"
@@ -40,13 +43,25 @@ std::int64_t coarse_ns() {
   return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
 }
 
+/// How long this thread has waited for a core while it could run.
+std::int64_t run_delay_ns() {
+  std::array<char, 96> text{};
+  const int file = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return steady_ns();  // others may have had all of the core
+  const ssize_t bytes = ::read(file, text.data(), text.size() - 1);
+  ::close(file);
+  long long ran_ns = 0;
+  long long delay_ns = 0;
+  return bytes > 0 && std::sscanf(text.data(), "%lld %lld", &ran_ns, &delay_ns) == 2 ? delay_ns : steady_ns();
+}
+
 void yield(Yields& yields) {
   const std::int64_t before = coarse_ns();
   ::sched_yield();
   yields.returned(before, coarse_ns(), [] {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
-    return usage.ru_nivcsw;
+    return Turns{usage.ru_nivcsw, run_delay_ns()};
   });
 }
 
@@ -293,6 +308,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
     }
     awaited.yields_are_late = yields_are_late;
     awaited.yields_are_futile = yields.are_futile();
+    awaited.yields_are_needless = yields.are_needless();
     const Pause next = waiting.next(awaited);
     if (next == Pause::spin) {
       pause();

@@ -21,6 +21,7 @@ struct Awaited {
   bool is_crowded = false;                 ///< ranks share cores: the one that is waited for may need this core
   bool yields_are_late = false;            ///< see Yields
   bool yields_are_futile = false;          ///< see Yields
+  bool yields_are_needless = false;        ///< see Yields
   std::chrono::nanoseconds nap_overrun{};  ///< see Naps
   /// Since something moved last. Asked for polls of a transport only.
   std::chrono::nanoseconds waited = std::chrono::nanoseconds::max();
@@ -47,7 +48,9 @@ class Waiting {
   }
   /// After a fruitless poll.
   constexpr Pause next(const Awaited& awaited) {
-    most_polls_ = kSpins + (awaited.polls_transport ? kTransportYields : kYields);
+    // While nobody wants the core, only the time to be woken is lost by sleeping.
+    const bool is_alone = awaited.yields_are_needless && !awaited.is_crowded && !awaited.yields_are_late;
+    most_polls_ = kSpins + (awaited.polls_transport ? kTransportYields : is_alone ? kYieldsAlone : kYields);
     const bool in_crowd = awaited.is_crowded && !awaited.polls_transport;
     // The rank that is waited for may need this core, and only a sleep gives it away.
     if (in_crowd && awaited.yields_are_futile) most_polls_ = kPollsIfFutile;
@@ -84,6 +87,7 @@ class Waiting {
   // transport takes several times as long as one of shared memory.
   static constexpr int kYields = 360;
   static constexpr int kTransportYields = 90;
+  static constexpr int kYieldsAlone = 32 * kYields;  // then the sleep makes the wait a thirtieth longer
   static constexpr int kSpinsIfSlow = 4;
   static constexpr int kFewSpins = 2;
   static constexpr int kPollsIfFutile = 40;  // before the thread sleeps

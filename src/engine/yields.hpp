@@ -6,6 +6,12 @@
 
 namespace penstock::engine {
 
+/// What others had of a thread's core since the thread began.
+struct Turns {
+  long switches = 0;        ///< how often another thread took the core
+  std::int64_t waited = 0;  ///< for how long the thread waited to have it, in the unit of ticks
+};
+
 /// The yields of one thread, over all its waits.
 class Yields {
  public:
@@ -15,19 +21,23 @@ class Yields {
   /// Others have this core in turns, but not by yields. Where the scheduler knows groups of threads (sessions, control
   /// groups), a yield is for threads of the same group only; all ranks may be in groups of their own.
   constexpr bool are_futile() const { return futile_; }
+  /// Others had next to nothing of this core lately.
+  constexpr bool are_needless() const { return needless_; }
   /// After a yield. The ticks before and after it: of a clock that changes whenever the scheduler may end a turn.
-  /// `count_switches` returns how often another thread took this thread's core; it is called seldom.
-  template <typename CountSwitches>
-  constexpr void returned(std::int64_t tick_before, std::int64_t tick_after, CountSwitches count_switches) {
+  /// `count_turns` returns Turns; it is called seldom.
+  template <typename CountTurns>
+  constexpr void returned(std::int64_t tick_before, std::int64_t tick_after, CountTurns count_turns) {
     const bool is_late = tick_after != tick_before;
     streak_ = is_late ? std::min(2 * streak_ + 1, kLongestStreak) : 0;
     skips_ = streak_;
     ticks_ += (tick_before != tick_ ? 1 : 0) + (is_late ? 1 : 0);
     tick_ = tick_after;
     if (++yields_ < kYieldsPerCount || ticks_ < kTicksPerCount) return;
-    const long switches = count_switches();
-    judge(switches - switches_);
-    switches_ = switches;
+    const Turns turns = count_turns();
+    judge(turns.switches - turns_.switches);
+    needless_ = judged_tick_ != 0 && kLeastShare * (turns.waited - turns_.waited) < tick_ - judged_tick_;
+    turns_ = turns;
+    judged_tick_ = tick_;
     yields_ = 0;
     ticks_ = 0;
   }
@@ -38,6 +48,7 @@ class Yields {
   static constexpr int kTicksPerCount = 4;      // so that a thread that shares its core has lost it at least once
   static constexpr long kFewestPerSwitch = 16;  // of futile yields. Ranks that take turns switch in one of two to four
   static constexpr int kMostCalm = 16;
+  static constexpr int kLeastShare = 32;  // of the core, a thirtieth; system threads have less
 
   constexpr void judge(long switches) {
     const bool is_alone = switches == 0;
@@ -53,9 +64,11 @@ class Yields {
   std::int64_t tick_ = 0;
   int ticks_ = 0;    ///< since the switches were counted
   long yields_ = 0;  ///< since then
-  long switches_ = 0;
+  Turns turns_{};
+  std::int64_t judged_tick_ = 0;
   int calm_ = 0;  ///< counts in a row without a switch
   bool futile_ = false;
+  bool needless_ = false;
 };
 
 }  // namespace penstock::engine

@@ -10,16 +10,21 @@ namespace {
 
 /// A thread's core, of which others have a turn in each `period`-th yield; 0: never. A tick is 100 yields.
 struct Core {
+  static constexpr long kTick = 1000;
+
   int period = 0;
+  int waits = 0;  ///< of each yield, in thousandths of a tick
   long yields = 0;
   long switches = 0;
   long lates = 0;
+  long waited = 0;
 
   void yield(Yields& found, bool is_late = false) {
-    const long before = ++yields / 100 + lates;
+    const long before = (++yields / 100 + lates) * kTick;
+    waited += waits;
     if (period > 0 && yields % period == 0) ++switches;
     if (is_late) ++lates;
-    found.returned(before, before + (is_late ? 1 : 0), [this] { return switches; });
+    found.returned(before, before + (is_late ? kTick : 0), [this] { return Turns{switches, waited}; });
   }
 };
 
@@ -34,6 +39,7 @@ Pauses until_asleep(Yields& found, Core& core, bool is_crowded) {
   Awaited awaited{.is_crowded = is_crowded, .yields_are_late = found.are_late()};
   for (Pauses pauses;;) {
     awaited.yields_are_futile = found.are_futile();
+    awaited.yields_are_needless = found.are_needless();
     switch (waiting.next(awaited)) {
       case Pause::spin: ++pauses.spins; break;
       case Pause::yield:
@@ -92,6 +98,18 @@ TEST(Yields, AreWaitedForAsLongAsBeforeIfEachRankHasACore) {
   core.period = 200;
   while (!found.are_futile()) core.yield(found);
   EXPECT_EQ(until_asleep(found, core, false).yields, at_first.yields);
+}
+
+TEST(Yields, OfAThreadWhoseCoreNobodyWantsAreManyBeforeASleep) {
+  Yields found;
+  Core core{.period = 500};  // system threads have it for a moment
+  const int at_first = until_asleep(found, core, false).yields;
+  while (!found.are_needless()) core.yield(found);
+  EXPECT_GT(until_asleep(found, core, false).yields, 30 * at_first) << "to be woken takes as long as these at first";
+  EXPECT_LE(until_asleep(found, core, true).yields, at_first + 10) << "the rank that is waited for may need this core";
+  core.waits = 1;
+  while (found.are_needless()) core.yield(found);
+  EXPECT_EQ(until_asleep(found, core, false).yields, at_first) << "a tenth of the time others had the core";
 }
 
 TEST(Yields, ThatComeBackLateAreNotTriedInTheNextWait) {
