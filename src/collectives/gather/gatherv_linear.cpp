@@ -1,4 +1,5 @@
-// Every rank sends its block to the root, which receives each block in its place. Only the root knows all sizes.
+// Every rank sends its block to the root, which receives each block in its place, and copies its own when all receives
+// wait for their messages. Only the root knows all sizes.
 // Cost: n - 1 messages at the root, each rank sends its own block. Valid for every team and size.
 #include "collectives/parts/blocks.hpp"
 
@@ -7,13 +8,12 @@ namespace penstock::collectives {
 Plan gatherv_linear(const Team& team, const Collective& collective) {
   const Region own = contribution(team, collective);
   Sequence sequence("gatherv/linear", team);
-  if (team.rank != collective.root) sequence.send(own, collective.root, 0);
-  for (int rank = 0; rank < team.size() && team.rank == collective.root; ++rank) {
-    const Region block = receive_block(team, collective, rank);
-    if (rank == team.rank)
-      sequence.copy(own, block);
-    else
-      sequence.recv(block, rank, 0);
+  if (team.rank != collective.root) {
+    sequence.send(own, collective.root, 0);
+  } else {
+    for (int rank = 0; rank < team.size(); ++rank)
+      if (rank != team.rank) sequence.recv(receive_block(team, collective, rank), rank, 0);
+    sequence.copy(own, receive_block(team, collective, team.rank));
   }
   return finish(std::move(sequence), team, collective);
 }

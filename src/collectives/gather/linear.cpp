@@ -1,4 +1,5 @@
-// Every rank sends its block to the root, which receives each in its place.
+// Every rank sends its block to the root, which receives each in its place, and copies its own when all receives wait
+// for their messages.
 // Cost: n - 1 messages at the root, m bytes sent by each rank. Valid for every team and size; for long blocks.
 #include "collectives/parts/stage.hpp"
 
@@ -11,13 +12,9 @@ Plan gather_linear(const Team& team, const Collective& collective) {
   if (team.rank != collective.root) {
     sequence.send(own, collective.root, 0);
   } else {
-    for (int rank = 0; rank < team.size(); ++rank) {
-      const Region block = block_of(all, collective, rank);
-      if (rank == team.rank)
-        sequence.copy(own, block);
-      else
-        sequence.recv(block, rank, 0);
-    }
+    for (int rank = 0; rank < team.size(); ++rank)
+      if (rank != team.rank) sequence.recv(block_of(all, collective, rank), rank, 0);
+    sequence.copy(own, block_of(all, collective, team.rank));
   }
   return finish(std::move(sequence), team, collective);
 }
