@@ -101,6 +101,21 @@ struct Collective {
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
+/// A Collective without lists, user operation, graph or wishes.
+struct PlainCall {
+  CollectiveKind kind = CollectiveKind::barrier;
+  DType dtype = DType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  bool in_place = false;
+  int root = 0;
+  std::uint64_t count = 0;
+
+  Collective collective() const {
+    return {.kind = kind, .count = count, .dtype = dtype, .op = op, .root = root, .in_place = in_place};
+  }
+  friend bool operator==(const PlainCall&, const PlainCall&) = default;
+};
+
 /// A row of algorithms.def.
 struct Algorithm {
   CollectiveKind kind;

@@ -123,6 +123,9 @@ class PENSTOCK_API Comm {
   Request start(const Collective& collective, ConstBytes input, Bytes output,
                 std::shared_ptr<const UserOp> user = nullptr);
   void run(const Collective& collective, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr);
+  /// run() of call.collective(), in less time, if an equal call has lately been made. The buffers have the sizes
+  /// that it needs. False: run() must be called; nothing has been done.
+  bool run_again(const PlainCall& call, const void* send, void* receive);
 
   /// Collectives that move data, on items of datatypes. Items that are not contiguous are packed here and unpacked by
   /// test() and wait(). The datatypes of the two sides, and of two ranks, may differ if the numbers of bytes match.

@@ -29,8 +29,10 @@ constexpr int kCollectives = 0
 #undef PENSTOCK_COLLECTIVE
     ;
 
+constexpr bool is_row(int given, int rows) { return given >= 0 && given < rows; }
+
 inline void check_row(const char* function, const char* table, int given, int rows) {
-  if (given < 0 || given >= rows)
+  if (!is_row(given, rows))
     throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + std::to_string(given) + " is not a " +
                                                  table + "; expected 0 to " + std::to_string(rows - 1));
 }

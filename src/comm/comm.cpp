@@ -78,6 +78,10 @@ void Comm::run(const Collective& collective, ConstBytes input, Bytes output, std
   state_->run(collective, input, output, std::move(user));
 }
 
+bool Comm::run_again(const PlainCall& call, const void* send, void* receive) {
+  return state_->run_again(call, send, receive);
+}
+
 Persistent Comm::prepare(const Collective& collective, ConstBytes input, Bytes output,
                          std::shared_ptr<const UserOp> user) const {
   return Persistent(*this, [comm = *this, collective, input, output, user = std::move(user)]() mutable {

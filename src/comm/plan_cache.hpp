@@ -35,7 +35,7 @@ class PlanCache {
   /// cached.
   template <class Normalize, class Make>
   std::shared_ptr<const Planned> get(const Collective& asked, const Normalize& normalize, const Make& make) {
-    Recent& recent = recent_of(asked);
+    Recent& recent = recent_of(asked.kind, asked.root, asked.count);
     std::unique_lock lock(mutex_);
     if (!recent.is_set || !(recent.asked == asked)) {
       lock.unlock();
@@ -49,11 +49,25 @@ class PlanCache {
         found = plans_.find(collective);
         if (found == plans_.end()) found = add(std::move(planned));
       }
-      recent = {asked, found, true};
+      const PlainCall plain{.kind = asked.kind,
+                            .dtype = asked.dtype,
+                            .op = asked.op,
+                            .in_place = asked.in_place,
+                            .root = asked.root,
+                            .count = asked.count};
+      const bool is_plain = found->value->native_reason == nullptr && plain.collective() == asked;
+      recent = {plain, is_plain, true, found, asked};
     }
-    plans_.use(recent.entry);
-    ++recent.entry->value->runs;
-    return recent.entry->value;
+    return used(recent);
+  }
+  /// The same for a recent call that an algorithm of Penstock runs, if `fits(plan)`; or nullptr, and no run is counted.
+  /// Valid until the next get().
+  template <class Fits>
+  const Planned* again(const PlainCall& asked, const Fits& fits) {
+    const Recent& recent = recent_of(asked.kind, asked.root, asked.count);
+    const std::lock_guard lock(mutex_);
+    const bool is_known = recent.is_plain && recent.plain == asked && fits(*recent.entry->value->plan);
+    return is_known ? used(recent).get() : nullptr;
   }
   /// Later calls are normalized again, because Comm::use has changed their meaning.
   void forget_recent();
@@ -73,18 +87,25 @@ class PlanCache {
   };
   using Plans = base::LruCache<Key, std::shared_ptr<Planned>, Hash, Equal>;
   /// A recent call: programs repeat a few, such as one from each root.
-  struct Recent {
-    Collective asked;
-    Plans::Handle entry;
+  struct alignas(64) Recent {
+    PlainCall plain{};
+    bool is_plain = false;  ///< `plain` is all of the call, and the engine runs it
     bool is_set = false;
+    Plans::Handle entry{};
+    Collective asked{};
   };
 
   static constexpr std::size_t kRecent = 16;
 
-  Recent& recent_of(const Collective& asked) {
-    const auto place = static_cast<std::size_t>(asked.kind) + static_cast<std::size_t>(asked.root) +
-                       static_cast<std::size_t>(std::bit_width(asked.count));
+  Recent& recent_of(CollectiveKind kind, int root, std::uint64_t count) {
+    const auto place = static_cast<std::size_t>(kind) + static_cast<std::size_t>(root) +
+                       static_cast<std::size_t>(std::bit_width(count));
     return recent_[place % kRecent];
+  }
+  const std::shared_ptr<Planned>& used(const Recent& recent) {
+    plans_.use(recent.entry);
+    ++recent.entry->value->runs;
+    return recent.entry->value;
   }
   Plans::Handle add(std::shared_ptr<Planned> planned);
 

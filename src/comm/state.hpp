@@ -70,6 +70,8 @@ class State {
 
   Started start(const Collective& collective, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
   void run(const Collective& collective, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
+  /// See Comm::run_again.
+  bool run_again(const PlainCall& call, const void* send, void* receive);
   Started start(std::shared_ptr<const Plan> plan, const engine::Bindings& bindings, const Arithmetic& arithmetic,
                 std::uint64_t signature);
   /// See Comm::start_external.

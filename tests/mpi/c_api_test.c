@@ -310,6 +310,11 @@ static void user_operations(penstock_comm* comm) {
 
 static void mistakes(penstock_comm* comm) {
   double x[4] = {0, 0, 0, 0};
+  /* What repeats a call is checked, too: here without a mistake, then with one of rank 0. */
+  for (int turn = 0; turn < 3; ++turn)
+    CHECK(penstock_allreduce(comm, x, x + 2, 2, PENSTOCK_float64, PENSTOCK_sum) == 0);
+  CHECK(penstock_allreduce(comm, x, x + 2, 2, (penstock_dtype)(PENSTOCK_float64 + 256), PENSTOCK_sum) ==
+        PENSTOCK_invalid_argument);
   const int status =
       penstock_allreduce(comm, penstock_comm_rank(comm) == 0 ? NULL : x, x + 2, 2, PENSTOCK_float64, PENSTOCK_sum);
   CHECK(status == (penstock_comm_rank(comm) == 0 ? PENSTOCK_invalid_argument : PENSTOCK_peer_failed));

@@ -65,6 +65,39 @@ TEST(Requests, AreDoneWithoutATestOfTheirOwn) {
   });
 }
 
+TEST(RunAgain, RunsWhatHasRunWithOtherBuffersOnly) {
+  run_ranks(2, [](Comm& comm) {
+    const PlainCall sum{.kind = CollectiveKind::allreduce, .dtype = DType::int32, .count = 2};
+    std::vector<std::int32_t> in(2, 1), out(2), later(2, 5);
+    EXPECT_FALSE(comm.run_again(sum, in.data(), out.data())) << "it has not run";
+    const auto run = [&] {
+      comm.run(sum.collective(), std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
+    };
+    run();
+    EXPECT_TRUE(comm.run_again(sum, later.data(), out.data()));
+    EXPECT_EQ(out, std::vector<std::int32_t>(2, 10));
+    // run() reports these.
+    EXPECT_FALSE(comm.run_again(sum, nullptr, out.data()));
+    EXPECT_FALSE(comm.run_again(sum, in.data(), nullptr));
+    EXPECT_FALSE(comm.run_again(sum, out.data() + 1, out.data()));
+    EXPECT_NE(comm.report().find("ran 2 times: allreduce/"), std::string::npos) << comm.report();
+    comm.use(CollectiveKind::allreduce, "recursive_doubling");
+    EXPECT_FALSE(comm.run_again(sum, in.data(), out.data())) << "its meaning has changed";
+    run();
+    EXPECT_TRUE(comm.run_again(sum, in.data(), out.data()));
+    EXPECT_NE(comm.report().find("ran 2 times: allreduce/recursive_doubling"), std::string::npos) << comm.report();
+  });
+}
+
+TEST(RunAgain, LeavesCallsToTheChecksOfDebugLevel1) {
+  const DebugLevel level(1);
+  run_ranks(2, [](Comm& comm) {
+    const PlainCall barrier{};
+    comm.run(barrier.collective(), {}, {});
+    EXPECT_FALSE(comm.run_again(barrier, nullptr, nullptr));
+  });
+}
+
 TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
   const DebugLevel level(1);
   run_ranks(3, [](Comm& comm) {

@@ -68,6 +68,43 @@ TEST(PlanCache, TheLatestCallOfAKindIsAUse) {
   EXPECT_EQ(plans.made, 50);
 }
 
+TEST(PlanCache, KnowsARecentCallByWhatIsPlainOfIt) {
+  CountedPlans plans(std::uint64_t{1} << 30);
+  const auto again = [&](const PlainCall& asked, bool fits = true) {
+    return plans.cache.again(asked, [&](const Plan&) { return fits; });
+  };
+  const PlainCall call{.kind = CollectiveKind::bcast, .root = 1, .count = 8};
+  EXPECT_EQ(again(call), nullptr);
+  const std::shared_ptr<const Planned> planned = plans.get(call.collective());
+  EXPECT_EQ(again(call, false), nullptr);
+  EXPECT_EQ(planned->runs, 1u);
+  EXPECT_EQ(again(call), planned.get());
+  EXPECT_EQ(planned->runs, 2u);
+  for (const auto& change : std::vector<void (*)(PlainCall&)>{
+           [](PlainCall& other) { other.kind = CollectiveKind::gather; },
+           [](PlainCall& other) { other.dtype = DType::int32; }, [](PlainCall& other) { other.op = ReduceOp::max; },
+           [](PlainCall& other) { other.in_place = true; }, [](PlainCall& other) { other.root = 2; },
+           [](PlainCall& other) { other.count = 9; }}) {
+    PlainCall other = call;
+    change(other);
+    EXPECT_EQ(again(other), nullptr);
+  }
+  plans.cache.forget_recent();
+  EXPECT_EQ(again(call), nullptr);
+  // The same plain part, and more.
+  for (const auto& change : std::vector<void (*)(Collective&)>{
+           [](Collective& other) { other.algorithm = "chain"; }, [](Collective& other) { other.segment_bytes = 4; },
+           [](Collective& other) { other.radix = 3; }, [](Collective& other) { other.split = 0; },
+           [](Collective& other) {
+             other.receive.counts = {1, 2, 3, 4};
+           }}) {
+    Collective other = call.collective();
+    change(other);
+    plans.get(other);
+    EXPECT_EQ(again(call), nullptr);
+  }
+}
+
 TEST(PlanCache, APlanInUseSurvivesItsEviction) {
   CountedPlans plans(1);
   const std::shared_ptr<const Planned> first = plans.get(bcast_of(1000));
