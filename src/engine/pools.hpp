@@ -58,20 +58,18 @@ class Fifo {
 template <typename T>
 class SlotTable {
  public:
-  /// The next add() needs no memory.
-  void make_room() {
-    if (!free_.empty()) return;
-    if (free_.capacity() <= slots_.size()) free_.reserve(std::max<std::size_t>(2 * slots_.size(), 16));
-    slots_.emplace_back();
-    free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
+  /// What the next add() will return. That needs no memory.
+  std::uint32_t next() {
+    make_room();
+    return slots_[free_.back()].generation << kIndexBits | free_.back();
   }
   std::uint32_t add(T value) {
-    make_room();
-    const std::uint32_t index = free_.back();
+    const std::uint32_t id = next();
+    Slot& slot = slots_[free_.back()];
     free_.pop_back();
-    slots_[index].value = std::move(value);
-    slots_[index].used = true;
-    return slots_[index].generation << kIndexBits | index;
+    slot.value = std::move(value);
+    slot.used = true;
+    return id;
   }
   T* find(std::uint32_t id) {
     const std::uint32_t index = id & ((1u << kIndexBits) - 1);
@@ -110,6 +108,13 @@ class SlotTable {
     std::uint32_t generation = 0;
     bool used = false;
   };
+
+  void make_room() {
+    if (!free_.empty()) return;
+    if (free_.capacity() <= slots_.size()) free_.reserve(std::max<std::size_t>(2 * slots_.size(), 16));
+    slots_.emplace_back();
+    free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
+  }
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
 };

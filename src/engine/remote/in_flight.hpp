@@ -37,8 +37,8 @@ class InFlight {
   explicit InFlight(Core& core) : core_(core) {}
 
   bool empty() const { return count_ == 0; }
-  /// The next add() needs no memory.
-  void make_room() { entries_.make_room(); }
+  /// What the next add() will return. That needs no memory.
+  std::uint32_t next() { return entries_.next(); }
   std::uint32_t add(Entry entry) {
     ++count_;
     return entries_.add(std::move(entry));

@@ -47,7 +47,7 @@ std::optional<std::vector<SentMessage>> Packets::collect(const Header& header, C
 
 void Packets::flush() {
   while (!outbox_.empty()) {
-    in_flight_.make_room();
+    in_flight_.next();  // add() must not lack memory
     Packet packet = outbox_.pop();
     std::byte* const bytes = packet.memory.get();
     const std::uint32_t token = in_flight_.add({.kind = InFlight::Kind::packet_out,

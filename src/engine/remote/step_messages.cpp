@@ -50,34 +50,29 @@ void StepMessages::post_now(Operation& operation, StepId step) {
   const bool sends = what.kind == StepKind::send;
   const std::uint64_t bytes = sends ? what.from.size_bytes : what.to.size_bytes;
   const LongMessages::Posted posted = LongMessages::about_to_post(bytes);
-  const std::uint32_t token = in_flight_.add({.kind = sends ? InFlight::Kind::send : InFlight::Kind::receive,
-                                              .peer = what.peer,
-                                              .step = step,
-                                              .operation = &operation,
-                                              .sequence = operation.sequence,
-                                              .posted = posted});
+  const std::uint32_t token = in_flight_.next();
+  epochs_.expect(what.peer);
+  if (sends && posted.is_long()) long_.expect(what.peer);
+  const int tag = plans_.tag_of(operation, step);
   bool is_complete = false;
-  try {
-    epochs_.expect(what.peer);
-    if (sends && posted.is_long()) long_.expect(what.peer);
-    const int tag = plans_.tag_of(operation, step);
-    if (sends)
-      is_complete = core_.transport->isend(operation.source(what.from), what.peer, tag, token);
-    else
-      core_.transport->irecv(operation.target(what.to), what.peer, tag, token);
-  } catch (...) {
-    in_flight_.drop(token);
-    throw;
-  }
+  if (sends)
+    is_complete = core_.transport->isend(operation.source(what.from), what.peer, tag, token);
+  else
+    core_.transport->irecv(operation.target(what.to), what.peer, tag, token);
   if (sends)
     epochs_.note_sent(what.peer, operation.sequence);
   else
     ++state.receives_posted;
   if (is_complete) {
-    in_flight_.drop(token);
     state.status[step] = Status::done;
     return core_.complete(operation, step);
   }
+  in_flight_.add({.kind = sends ? InFlight::Kind::send : InFlight::Kind::receive,
+                  .peer = what.peer,
+                  .step = step,
+                  .operation = &operation,
+                  .sequence = operation.sequence,
+                  .posted = posted});
   state.status[step] = Status::posted;
   core_.hold(operation);
   if (posted.is_long()) long_.posted(what.peer, bytes, sends);
