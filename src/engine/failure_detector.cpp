@@ -103,16 +103,20 @@ void FailureDetector::watch_stall(Operation& operation, std::vector<int> peers, 
                                            " has heard nothing for " + seconds + " and waits for " + whom,
                                        core_.rank));
   watched.is_told = true;
+  ++stalls_;
+  // Many operations may wait for one silent rank. Another line tells nothing new while an older one of them waits.
+  std::erase_if(told_, [&](const Told& each) { return core_.operations.is_over(each.sequence); });
+  if (std::ranges::find(told_, whom, &Told::whom) != told_.end()) return;
+  told_.push_back({operation.sequence, whom});
   last_stall_ = "rank " + std::to_string(core_.rank) + " has heard nothing for " + seconds + " in " +
                 core_.describe(operation) + ": it waits for " + whom +
                 "; it keeps waiting (PENSTOCK_STALL_TIMEOUT_MS=0 turns this warning off)";
-  ++stalls_;
   std::fprintf(stderr, "penstock: %s\n", last_stall_.c_str());
 }
 
 std::string FailureDetector::report() const {
   return stalls_ == 0 ? ""
-                      : "stall warning: in " + std::to_string(stalls_) + " operations; last: " + last_stall_ + "\n";
+                      : "stall warning: in " + std::to_string(stalls_) + " operations; last line: " + last_stall_ + "\n";
 }
 
 }  // namespace penstock::engine

@@ -40,10 +40,10 @@ class FailureDetector {
   void check(Operation& operation, const std::vector<int>& peers);
   /// See Engine::set_timeout.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
-  /// Prints a stall warning, once per operation, when it has waited for stall_timeout_ms without progress. It names the
-  /// ranks of `absent`, from which nothing has come yet; if there are none, those of `peers`, for which the operation
-  /// waits. Fails the operation when the timeout of set_timeout() is over. `mark` changes whenever something comes for
-  /// the operation.
+  /// Prints a stall warning when the operation has waited for stall_timeout_ms without progress, unless one that is not
+  /// over was told to wait for the same ranks. It names the ranks of `absent`, from which nothing has come yet; if there
+  /// are none, those of `peers`, for which the operation waits. Fails the operation when the timeout of set_timeout() is
+  /// over. `mark` changes whenever something comes for the operation.
   void watch_stall(Operation& operation, std::vector<int> peers, std::vector<int> absent, std::uint64_t mark);
   std::string report() const;
 
@@ -68,7 +68,12 @@ class FailureDetector {
   Dead dead_;  ///< a dead rank of any node, found here or reported by others
   PerOperation<Watched> watched_;
   std::chrono::milliseconds timeout_{0};
-  std::uint64_t stalls_ = 0;
+  std::uint64_t stalls_ = 0;  ///< operations
+  struct Told {
+    std::uint64_t sequence = 0;
+    std::string whom;
+  };
+  std::vector<Told> told_;
   std::string last_stall_;
 };
 
