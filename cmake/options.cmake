@@ -31,6 +31,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang" AND
 endif()
 
 if(PENSTOCK_SANITIZE)
-  add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  # A null pointer that is used stops the program without a check, and the checks are a fifth of the time to compile.
+  add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-sanitize=null -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
   add_link_options(-fsanitize=${PENSTOCK_SANITIZE})
 endif()

@@ -115,8 +115,9 @@ void FailureDetector::watch_stall(Operation& operation, std::vector<int> peers, 
 }
 
 std::string FailureDetector::report() const {
-  return stalls_ == 0 ? ""
-                      : "stall warning: in " + std::to_string(stalls_) + " operations; last line: " + last_stall_ + "\n";
+  return stalls_ == 0
+             ? ""
+             : "stall warning: in " + std::to_string(stalls_) + " operations; last line: " + last_stall_ + "\n";
 }
 
 }  // namespace penstock::engine

@@ -41,9 +41,9 @@ class FailureDetector {
   /// See Engine::set_timeout.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   /// Prints a stall warning when the operation has waited for stall_timeout_ms without progress, unless one that is not
-  /// over was told to wait for the same ranks. It names the ranks of `absent`, from which nothing has come yet; if there
-  /// are none, those of `peers`, for which the operation waits. Fails the operation when the timeout of set_timeout() is
-  /// over. `mark` changes whenever something comes for the operation.
+  /// over was told to wait for the same ranks. It names the ranks of `absent`, from which nothing has come yet; if
+  /// there are none, those of `peers`, for which the operation waits. Fails the operation when the timeout of
+  /// set_timeout() is over. `mark` changes whenever something comes for the operation.
   void watch_stall(Operation& operation, std::vector<int> peers, std::vector<int> absent, std::uint64_t mark);
   std::string report() const;
 

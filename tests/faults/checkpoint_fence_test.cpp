@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "takes_all.hpp"
 #include "unit/checkpoint/faulty_backend.hpp"
 #include "unit/checkpoint/vector.hpp"
 
@@ -163,8 +164,9 @@ void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
 class Fence : public testing::TestWithParam<Form> {};
 
 TEST_P(Fence, AnOlderJobNeverSavesOverANewerOne) {
+  const long stride = fewer_if_sanitized(3);
   for (const long dies_after : {-1L, 0L, 1L, 2L, 3L}) {
-    for (long at = 0;; ++at) {
+    for (long at = (dies_after + 1) % stride;; at += stride) {
       SCOPED_TRACE("stopped before change " + std::to_string(at) + ", then " + std::to_string(dies_after) + " changes");
       ASSERT_LT(at, 50);
       if (!TwoJobs(GetParam().in_blob, GetParam().burst_buffer).run(at, dies_after)) {

@@ -262,12 +262,7 @@ class Machine {
   std::set<std::uint64_t> tagged_;                 ///< tagged and compacted
 };
 
-/// Under AddressSanitizer a seed takes ten times as long: a quarter of them, unless PENSTOCK_TEST_ALL=1.
-#ifdef __SANITIZE_ADDRESS__
-const unsigned kFewer = takes_all() ? 1 : 4;
-#else
-constexpr unsigned kFewer = 1;
-#endif
+const unsigned kFewer = fewer_if_sanitized(4);
 
 void live_six_times(Machine& machine) {
   for (int life = 0; life < 6; ++life) {
