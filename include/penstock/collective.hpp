@@ -90,7 +90,10 @@ struct Collective {
   /// Levels of a tree, counted from the leaves, that run on application cores (S in the split-tree paper, section 3).
   /// More than the tree has: all. kAutomatic: the model chooses.
   int split = kAutomatic;
-  int radix = 2;  ///< of tree algorithms: each rank that has the data sends to radix - 1 others per level
+  /// Of tree algorithms: each rank that has the data sends to radix - 1 others per level. Of `leader_multiplying` and
+  /// barriers: a leader sends radix - 1 messages in a round; 2: as many as take least on a known machine
+  /// (Team::by_cost).
+  int radix = 2;
   /// Of neighbourhood collectives, equal on all ranks. nullptr in a call of Comm: its graph, see Comm::graph.
   std::shared_ptr<const Graph> graph{};
 
@@ -146,6 +149,7 @@ struct Choice {
   std::string reason;               ///< one sentence for people
   int split = 0;                    ///< levels of the plan's tree on application cores; 0 if it is not a tree
   std::uint64_t segment_bytes = 0;  ///< length of a pipeline segment, as in Collective
+  int radix = 2;                    ///< as in Collective
 };
 
 /// Chooses the algorithm for `collective`, in this order: the one it names; the best one measured (Team::tuning); the

@@ -51,7 +51,9 @@ class CollectiveOptions(TypedDict, total=False):
     #: Reductions: the result is bit-identical for any placement, order of the ranks and message size. Contributions are
     #: combined in an order that depends on their values only (scan and exscan: in rank order).
     reproducible: bool
-    radix: int  #: Of trees: a rank that has the data serves radix - 1 others per level. At least 2 (default).
+    #: Of trees: a rank that has the data serves radix - 1 others per level. Of leader_multiplying and barriers: a leader sends
+    #: radix - 1 messages at once; 2 (default): as many as take least on a known machine. At least 2.
+    radix: int
 
 
 class Call:

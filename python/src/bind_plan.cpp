@@ -72,6 +72,7 @@ std::vector<Plan> plan_all(Collective collective, const std::vector<std::int32_t
     const Choice choice = choose(team(0, nodes, progress_cores, network), collective);
     collective.algorithm = choice.algorithm->name;
     collective.segment_bytes = choice.segment_bytes;
+    collective.radix = choice.radix;
   }
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
@@ -105,13 +106,15 @@ std::vector<Ranked> rank_rows(Collective collective, const std::vector<std::int3
                               bool by_cost) {
   const Machine machine = machine_with(network);
   (void)choose(team(0, nodes, 0), collective);  // refuses wrong arguments, which no row fits
+  const Team known = team(0, nodes, 0, network);
   std::vector<Ranked> ranked;
   for (const Algorithm& row : algorithms()) {
     collective.algorithm = row.name;
     if (!can_run(row, team(0, nodes, 0), collective)) continue;
-    const std::optional<Cost> cost = by_cost
-                                         ? row.seconds_by_term(team(0, nodes, 0), collective, machine)
-                                         : simulated_cost(plan_all(collective, nodes, 0), team(0, nodes, 0), machine);
+    Collective call = collective;
+    call.radix = choose(known, collective).radix;
+    const std::optional<Cost> cost = by_cost ? row.seconds_by_term(team(0, nodes, 0), call, machine)
+                                             : simulated_cost(plan_all(call, nodes, 0), team(0, nodes, 0), machine);
     if (cost) ranked.emplace_back(row.name, cost->seconds, terms_of(*cost));
   }
   std::ranges::stable_sort(ranked, {}, [](const Ranked& each) { return std::get<1>(each); });

@@ -93,6 +93,7 @@ void simulate(const simgrid::s4u::Engine& engine, const json::Value& request) {
       const Choice choice = choose(chooser, collective);
       collective.algorithm = choice.algorithm->name;
       collective.segment_bytes = choice.segment_bytes;
+      collective.radix = choice.radix;
       std::vector<Plan> plans;
       std::uint64_t steps = 0;
       for (team.rank = 0; team.rank < team.size(); ++team.rank) {

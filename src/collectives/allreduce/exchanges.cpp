@@ -58,6 +58,7 @@ Plan allreduce_by_leaders(const std::string& algorithm, const Team& team, const 
                    .elements = into.size_bytes / collective.item_bytes(),
                    .element_bytes = collective.item_bytes(),
                    .segment_bytes = std::max(leaders.segment_bytes(), by.in_chunks ? longest_of(into) : 0),
+                   .radix = collective.radix,
                    .first_tag = static_cast<std::uint32_t>(index) * kExchangeTags,
                    .prepare = [&](Region used, StepId sent) { leaders.prepare(used, sent); }});
     }

@@ -49,6 +49,11 @@ bool has_several_leaders(const Algorithm& row) {
          row.name != "multi_leader_pipeline";
 }
 
+/// Exchanges between nodes, of short messages.
+bool has_radix(const Algorithm& row) {
+  return row.kind == CollectiveKind::barrier || row.name.ends_with("leader_multiplying");
+}
+
 /// The class of a length: its highest bit and the next two.
 std::uint64_t class_of(std::uint64_t bytes) {
   const auto high = static_cast<unsigned>(std::bit_width(bytes)) - 1;
@@ -59,6 +64,15 @@ std::uint64_t class_of(std::uint64_t bytes) {
 std::uint64_t shortest_alike(std::uint64_t bytes) {
   const auto high = static_cast<unsigned>(std::bit_width(bytes)) - 1;
   return high < 2 ? bytes : bytes >> (high - 2) << (high - 2);
+}
+
+/// Stands for all lengths of its class.
+Collective of_class(const Collective& collective) {
+  Collective alike = collective;
+  const std::uint64_t item_bytes = collective.item_bytes();
+  if (collective.count > 0)
+    alike.count = std::max<std::uint64_t>(1, shortest_alike(collective.count * item_bytes) / item_bytes);
+  return alike;
 }
 
 std::string microseconds(double seconds) {
@@ -121,7 +135,8 @@ InsideNodes least_inside(const Algorithm& row, const NodeSizes& sizes, const Tea
 
 /// Messages that wait for each other on their way along a tree of the leaders, at least. Trees with two children at
 /// most are the lowest ones with as many as binomial trees.
-double rounds_of(const Algorithm& row, int nodes) {
+double rounds_of(const Algorithm& row, int nodes, int radix) {
+  if (has_radix(row)) return static_cast<double>(collectives::radices_of(nodes, radix).size());
   if (row.name == "leader_postal")
     return static_cast<double>(collectives::postal_time(nodes) / collectives::kPostalHop);
   return std::bit_width(static_cast<unsigned>(nodes)) - 1;
@@ -129,13 +144,13 @@ double rounds_of(const Algorithm& row, int nodes) {
 
 /// What a row takes at least, from messages that wait for each other and from what one link carries. It only saves the
 /// estimates of rows that cannot win.
-double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes, const Machine& machine) {
+double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes, int radix, const Machine& machine) {
   const Machine::Network& network = machine.network;
   const double hop = network.latency_seconds + 2 * network.overhead_seconds + network.gap_seconds;
   const double all = bytes * network.seconds_per_byte;
   const int nodes = sizes.nodes;
   const double others = nodes - 1;
-  const double rounds = rounds_of(row, nodes);
+  const double rounds = rounds_of(row, nodes, radix);
   const double ranks_elsewhere = sizes.ranks - sizes.largest;
   const bool is_both = row.kind == CollectiveKind::allreduce;
   if (row.kind == CollectiveKind::allgather) return others * all;
@@ -161,7 +176,7 @@ double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes,
   if (row.name == "leader_scatter_doubling") return std::max(rounds * hop, all * others / nodes);
   if (row.name == "leader_doubling")
     return rounds * std::max({hop, all, bytes * machine.node.combine_seconds_per_byte});
-  if (row.name == "multi_leader_doubling") return rounds * std::max(hop, all);
+  if (row.name == "multi_leader_doubling" || has_radix(row)) return rounds * std::max(hop, all);
   if (row.name.ends_with("leader_rabenseifner") || row.name == "multi_leader_pipeline")
     return std::max(2 * rounds * hop, (is_both ? 2 : 1) * all * others / nodes);
   // Binomial trees send all in each round.
@@ -173,14 +188,14 @@ double least_between(const Algorithm& row, const NodeSizes& sizes, double bytes,
 double least_seconds(const Algorithm& row, const NodeSizes& sizes, const Team& team, const Collective& collective,
                      const Machine& machine) {
   const auto bytes = static_cast<double>(collective.count * collective.item_bytes());
-  const double between = least_between(row, sizes, bytes, machine);
+  const double between = least_between(row, sizes, bytes, collective.radix, machine);
   const bool has_rounds = is_rooted(row.kind) || row.kind == CollectiveKind::allreduce;
   if (!has_rounds) return between;
   const InsideNodes inside = least_inside(row, sizes, team, collective, machine);
   // On the way along a tree of the leaders, a segment passes a link in each round, and is combined on the way up.
   const Machine::Network& network = machine.network;
   const cost_model::Prices<double> prices{machine};
-  const double rounds = rounds_of(row, sizes.nodes);
+  const double rounds = rounds_of(row, sizes.nodes, collective.radix);
   const double hop = network.latency_seconds + 2 * network.overhead_seconds + prices.on_link(inside.segment);
   double way = rounds * hop;
   if (inside.segment > 0 && row.kind != CollectiveKind::bcast) way += rounds * prices.combine(inside.segment);
@@ -225,6 +240,14 @@ struct ChoiceByCost::Memory {
   }
 
   Chosen choose(Collective collective) const;
+  /// `collective` stands for its class.
+  int radix_of(const Algorithm& row, const Collective& collective) const {
+    if (!has_radix(row) || collective.radix != 2) return collective.radix;
+    const std::size_t leaders = has_several_leaders(row) ? collectives::kManySlots : 1;
+    const int slots = std::min(static_cast<int>(leaders), sizes.smallest);
+    const std::uint64_t bytes = collective.count * collective.item_bytes() / static_cast<std::uint64_t>(slots);
+    return collectives::cost::best_radix(sizes.nodes, slots, bytes, machine);
+  }
 
   Team team;
   Machine machine;
@@ -238,16 +261,17 @@ struct ChoiceByCost::Memory {
 ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   const std::string_view by_threshold = collectives::choose_default(team, collective).name;
   const Algorithm* known = collectives::find(collective.kind, by_threshold);
-  const auto in_segments = [&](std::uint64_t bytes) {
-    Collective cut = collective;
-    cut.segment_bytes = bytes;
-    return cut;
+  const auto call_of = [&](const Algorithm& row, std::uint64_t segment_bytes) {
+    Collective call = collective;
+    call.segment_bytes = segment_bytes;
+    call.radix = radix_of(row, collective);
+    return call;
   };
   const auto least_of = [&](const Algorithm& row, std::uint64_t segment_bytes = 0) {
-    return least_seconds(row, sizes, team, in_segments(segment_bytes), machine);
+    return least_seconds(row, sizes, team, call_of(row, segment_bytes), machine);
   };
   const auto estimate_of = [&](const Algorithm& row, std::uint64_t segment_bytes = 0) {
-    return collectives::cost::estimated_seconds({row.name, team, in_segments(segment_bytes), machine}, sizes);
+    return collectives::cost::estimated_seconds({row.name, team, call_of(row, segment_bytes), machine}, sizes);
   };
   const std::optional<double> known_seconds = estimate_of(*known);
   if (!known_seconds) return {};
@@ -298,6 +322,10 @@ ChoiceByCost::~ChoiceByCost() = default;
 
 const Machine& ChoiceByCost::machine() const noexcept { return memory_->machine; }
 
+int ChoiceByCost::radix_of(const Algorithm& row, const Collective& collective) const {
+  return memory_->radix_of(row, of_class(collective));
+}
+
 std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective& collective) const {
   if (memory_->sizes.nodes < 2 || memory_->team.progress_cores > 0 || !has_choice(collective.kind) ||
       collective.split != Collective::kAutomatic || collective.radix != 2 || collective.segment_bytes != 0 ||
@@ -315,10 +343,9 @@ std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective&
     const std::lock_guard lock(memory_->mutex);
     if (const auto known = memory_->chosen.find(key); known != memory_->chosen.end()) return known->second;
   }
-  Collective alike = collective;
+  Collective alike = of_class(collective);
   alike.root = key.root;
   alike.in_place = key.in_place;
-  alike.count = std::max<std::uint64_t>(1, shortest_alike(bytes) / item_bytes);
   Chosen chosen = memory_->choose(alike);
   auto shared = chosen.algorithm == nullptr ? nullptr : std::make_shared<const Chosen>(std::move(chosen));
   const std::lock_guard lock(memory_->mutex);

@@ -473,6 +473,7 @@ Choice choose(const Team& team, const Collective& collective) {
     }
   }
   if (collective.segment_bytes != 0) choice.segment_bytes = collective.segment_bytes;
+  choice.radix = team.by_cost != nullptr ? team.by_cost->radix_of(*choice.algorithm, collective) : collective.radix;
   if (!has_split_tree(collective.kind) || choice.algorithm->name == "divided") return choice;
   // Only levels inside the nodes are split. Levels between nodes belong on communication cores.
   if (collective.split == Collective::kAutomatic && team.progress_cores == 0) return choice;
@@ -486,6 +487,7 @@ Plan plan_collective(const Team& team, const Collective& collective) {
   const Choice choice = choose(team, collective);
   Collective chosen = collective;
   chosen.segment_bytes = choice.segment_bytes;
+  chosen.radix = choice.radix;
   Plan plan = choice.algorithm->plan(team, chosen);
   if (choice.split > 0) plan::split_tree(plan, choice.split);
   return plan;

@@ -241,6 +241,12 @@ std::optional<Time> alike_halves(const Call& call) {
 }
 
 template <class Time>
+std::optional<Time> alike_rounds_of_leaders(const Call& call) {
+  const std::optional<Time> time = leaders_in_rounds<Time>(call);
+  return time ? time : all_ranks<Time>(call);
+}
+
+template <class Time>
 std::optional<Time> alike_chunks(const Call& call) {
   const int nodes = node_count(call.team);
   const std::vector<std::vector<int>> by_node = ranks_by_node(call.team, 0);
@@ -292,6 +298,7 @@ PENSTOCK_COST(alike_rounds)
 PENSTOCK_COST(alike_ranks)
 PENSTOCK_COST(alike_powers_of_two)
 PENSTOCK_COST(alike_halves)
+PENSTOCK_COST(alike_rounds_of_leaders)
 PENSTOCK_COST(alike_chunks)
 PENSTOCK_COST(equal_parts)
 #undef PENSTOCK_COST

@@ -59,6 +59,10 @@ std::optional<Time> alike_powers_of_two(const Call& call);
 template <class Time>
 std::optional<Time> alike_halves(const Call& call);
 
+/// As leaders_in_rounds(); beyond as all_ranks().
+template <class Time>
+std::optional<Time> alike_rounds_of_leaders(const Call& call);
+
 /// As alike_halves() for chunks that follow each other: of many, the first ones are simulated.
 template <class Time>
 std::optional<Time> alike_chunks(const Call& call);
@@ -68,6 +72,10 @@ std::optional<Time> alike_chunks(const Call& call);
 /// exact.
 template <class Time>
 std::optional<Time> leaders_in_rounds(const Call& call);
+/// The radix of exchanges of short messages among `nodes`, by so many leaders of each: as many messages in a round as
+/// take less than the rounds that they save.
+int best_radix(int nodes, int leaders, std::uint64_t bytes, const Machine& machine);
+
 /// How many ranks the nodes of a team have, and where.
 struct NodeSizes {
   int nodes = 0;

@@ -1,7 +1,8 @@
 // The costs of sums that ranks of each node lead, each a part (Rounds), and estimates of them. No plan is made.
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <concepts>
+#include <limits>
 #include <vector>
 
 #include "collectives/cost/messages.hpp"
@@ -25,6 +26,7 @@ constexpr int kMostRingNodes = 512;        // each is a round: more take longer 
 
 std::optional<Among> among_of(std::string_view row, bool has_one_rank_each) {
   if (row == "leader_doubling" || row == "multi_leader_doubling") return Among::doubling;
+  if (row.ends_with("leader_multiplying")) return Among::multiplying;
   if (row == "leader_rabenseifner" || row.starts_with("multi_leader_")) return Among::halving;
   if (row == "leader_ring" || row == "multi_leader") return Among::ring;
   if (!has_one_rank_each) return std::nullopt;
@@ -93,8 +95,8 @@ std::optional<Time> in_rounds(const Call& call, const NodeSizes& sizes, bool is_
                                                                                              .in_segments_of = nodes,
                                                                                              .by_groups = !is_exact,
                                                                                              .domains = sizes.domains});
-  if (is_exact && (!rounds.is_exact() || chunks > 1)) return std::nullopt;
-  const bool has_pairs = !std::has_single_bit(static_cast<unsigned>(nodes)) && among != Among::ring;
+  if (!rounds.is_known() || (is_exact && (!rounds.is_exact() || chunks > 1))) return std::nullopt;
+  const bool has_pairs = rounds.has_pairs();
   const auto time_of = [&](Rounds<Time> of) {
     Time time = of.time(Last::in_pairs);
     if (has_pairs && among == Among::doubling) time = std::max(time, of.time(Last::others));
@@ -121,7 +123,36 @@ std::optional<Time> in_rounds(const Call& call, const NodeSizes& sizes, bool is_
   return time;
 }
 
+/// Of a round of an exchange of short messages.
+double seconds_of_round(const RoundOfParts& round, int leaders, std::uint64_t bytes, const Machine& machine) {
+  const cost_model::Prices<double> prices{machine};
+  const double send = prices.overhead();
+  const double pass = std::max(prices.on_process(bytes), leaders * prices.on_link(bytes));
+  const double combine = prices.combine(bytes);
+  const double first = send + (round.has_more ? 2 : 1) * pass + prices.latency();
+  const double last = first + (round.messages - 1) * std::max(send, pass);
+  return std::max(std::max(first, round.messages * send) + round.messages * (prices.overhead() + combine),
+                  last + prices.overhead() + round.levels * combine);
+}
+
 }  // namespace
+
+int best_radix(int nodes, int leaders, std::uint64_t bytes, const Machine& machine) {
+  int best = 2;
+  double least = std::numeric_limits<double>::infinity();
+  // With fewer and fewer rounds.
+  for (int rounds = log2_ceil(nodes); rounds > 0; --rounds) {
+    int radix = std::max(2, static_cast<int>(std::pow(nodes, 1.0 / rounds)));
+    while (std::pow(radix, rounds) < nodes) ++radix;
+    double seconds = 0;
+    for (const RoundOfParts& each : rounds_of_parts(nodes, radices_of(nodes, radix)))
+      seconds += seconds_of_round(each, leaders, bytes, machine);
+    if (seconds >= least) continue;
+    least = seconds;
+    best = radix;
+  }
+  return best;
+}
 
 NodeSizes node_sizes(const Team& team) {
   const auto ranks = static_cast<std::size_t>(team.size());

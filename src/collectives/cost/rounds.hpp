@@ -23,7 +23,29 @@ inline constexpr std::uint64_t kMostBatches = kMaxTaskGroups / 2;  // inside the
 inline constexpr int kFollowedSlots = 4;                           // by groups
 inline constexpr std::uint64_t kFewElements = 8;                   // parts of fewer differ too much in their lengths
 
-enum class Among : std::uint8_t { doubling, halving, ring };
+inline constexpr std::uint64_t kNotShort = 1 << 10;  // several leaders may share it
+inline constexpr int kFewSums = 4;  // in a round: with more, some wait for the order in which they are combined
+
+enum class Among : std::uint8_t { doubling, multiplying, halving, ring };
+
+/// A round of multiplying: the messages of a node, how many sums follow each other after the last one, and whether some
+/// nodes send once more, which are those of smaller parts that had less to do before.
+struct RoundOfParts {
+  int messages;
+  int levels;
+  bool has_more;
+};
+/// The first round first.
+inline std::vector<RoundOfParts> rounds_of_parts(int size, std::span<const int> radices) {
+  std::vector<RoundOfParts> rounds;
+  for (const int radix : radices) {
+    const int parts = std::min(radix, size);
+    if (parts > 1) rounds.push_back({parts - 1, log2_ceil(parts), size % parts != 0});
+    size = (size + parts - 1) / parts;
+  }
+  std::ranges::reverse(rounds);
+  return rounds;
+}
 
 /// Of the nodes that are no power of two, the last ones to end: those that hand their data to a neighbour, or those
 /// without such a neighbour.
@@ -68,6 +90,7 @@ class Rounds {
           static_cast<int>(is_short ? pieces_of(part_bytes_, inside, most_batches / chunks)
                                     : std::clamp<std::uint64_t>(part_bytes_ / kLeaderBatchBytes, 1, most_batches));
     batch_bytes_ = part_bytes_ / static_cast<std::uint64_t>(batches_);
+    if (among == Among::multiplying) radices_ = radices_of(nodes, call.collective.radix);
     std::uint64_t segment = chunks > 1 ? std::max({inside, plan::kEagerBytes, part_bytes_ / 16}) : inside;
     if (call.collective.kind == CollectiveKind::reduce) segment = given;
     const auto parts = static_cast<std::uint64_t>(among == Among::ring ? nodes : extras_.full);
@@ -78,6 +101,10 @@ class Rounds {
         smallest_bytes_ = part_bytes_;
         break;
       }
+      case Among::multiplying:
+        streams_ = pieces_of(part_bytes_, segment, most_multiplying_segments(radices_));
+        smallest_bytes_ = part_bytes_;
+        break;
       case Among::halving:
         streams_ = pieces_of(part_bytes_ / 2, segment, kMaxExchangeSegments);
         smallest_bytes_ = part_bytes_ / parts;
@@ -111,12 +138,18 @@ class Rounds {
   /// Whether messages come in the order in which they are looked at. Segments overtake each other, and so do messages
   /// of several leaders that wait for their receiver, or that come from nodes ahead of others.
   bool is_exact() const {
-    const bool has_parts = slots_ > 1 || among_ != Among::doubling;
+    const bool is_whole = among_ == Among::doubling || among_ == Among::multiplying;
+    const bool has_parts = slots_ > 1 || !is_whole;
+    if (among_ == Among::multiplying && !are_multiplied_in_turn()) return false;
     if (streams_ > 1 || batches_ > 1 || (has_parts && smallest_bytes_ < kFewElements * item_bytes_)) return false;
     const bool are_sent_at_once =
         prices_.is_eager(part_bytes_) && (ranks_ == 1 || !prices_.is_read(part_bytes_, single_copy_));
-    return slots_ == 1 || (are_sent_at_once && (extras_.extra == 0 || among_ == Among::ring));
+    return slots_ == 1 || (are_sent_at_once && !has_pairs());
   }
+  /// Multiplying is not followed in segments: for such long data there are better rows.
+  bool is_known() const { return among_ != Among::multiplying || streams_ == 1; }
+  /// Nodes that hand their data to a neighbour first.
+  bool has_pairs() const { return extras_.extra > 0 && (among_ == Among::doubling || among_ == Among::halving); }
   /// Segments, or batches if there are more of them.
   std::size_t in_turns() const { return std::max(streams_, static_cast<std::size_t>(batches_)); }
   /// The same for data of which in_turns() is `count`.
@@ -130,11 +163,15 @@ class Rounds {
     less.batch_bytes_ = less.part_bytes_ / static_cast<std::uint64_t>(less.batches_);
     return less;
   }
-  /// Nodes drift apart in exchanges of many segments: so many times longer do they take.
+  /// Nodes drift apart in exchanges of many segments, or by many messages of several leaders: so many times longer do
+  /// they take.
   double drift() const {
+    if (among_ == Among::multiplying && slots_ > 1) return 1.12;
+    // Of several leaders, which may be better, estimates are a little long.
+    if (among_ == Among::multiplying) return by_groups_ && tree_ranks_ > 1 && part_bytes_ >= kNotShort ? 1.08 : 1;
     if (streams_ == 1 || among_ == Among::ring || !drifts_) return 1;
     if (among_ == Among::halving) return extras_.extra == 0 ? (is_to_one_ ? 1 : 1.05) : tree_ranks_ == 1 ? 1.18 : 1.12;
-    return extras_.extra > 0 ? 1.08 : 1;
+    return has_pairs() ? 1.08 : 1;
   }
 
   /// When all of a chunk is complete.
@@ -168,6 +205,13 @@ class Rounds {
   }
 
  private:
+  /// No node sends once more, no messages of several leaders meet, and no sum of many waits for an earlier one.
+  bool are_multiplied_in_turn() const {
+    std::int64_t product = 1;
+    for (const int radix : radices_) product *= radix;
+    const bool are_short = radices_.back() <= kFewSums || !(prices_.overhead() < prices_.combine(part_bytes_));
+    return product == nodes_ && slots_ == 1 && are_short;
+  }
   /// All ranks do the same in the trees of several slots, as far as they all take part: one rank stands for them. Its
   /// children in a tree had the same subtree as it has itself, but for the last one, which is smaller.
   /// Of several domains, the first rank of one stands for all: those of others have their leaders in the trees of all
@@ -300,7 +344,7 @@ class Rounds {
   }
 
   void exchange(Last last) {
-    const bool is_doubling = among_ == Among::doubling;
+    const bool is_doubling = among_ == Among::doubling || among_ == Among::multiplying;
     ready_.assign(static_cast<std::size_t>(slots_) * streams_, Time{});
     for (std::size_t stream = 0; stream < streams_; ++stream)
       for (int slot = 0; slot < slots_; ++slot)
@@ -308,7 +352,7 @@ class Rounds {
           if (!is_doubling || static_cast<std::size_t>(batch) * streams_ <= stream * static_cast<std::size_t>(batches_))
             ready(slot, stream) = std::max(ready(slot, stream), sum(slot, batch, 0));
     const std::uint64_t whole = part_bytes_ / streams_;
-    const bool has_pairs = extras_.extra > 0 && among_ != Among::ring;
+    const bool has_pairs = this->has_pairs();
     const bool meets_others = 2 * extras_.extra <= extras_.full;
     rounds_.clear();
     const auto parts = static_cast<std::uint64_t>(among_ == Among::ring ? nodes_ : extras_.full);
@@ -317,6 +361,7 @@ class Rounds {
       case Among::doubling:
         for (int half = extras_.full / 2; half > 0; half /= 2) rounds_.push_back({whole, true});
         break;
+      case Among::multiplying: multiply(whole); break;
       case Among::halving:
         for (std::uint64_t many = parts / 2; many > 0; many /= 2) rounds_.push_back({many * part, true});
         for (std::uint64_t many = 1; many < parts && !is_to_one_; many *= 2) rounds_.push_back({many * part, false});
@@ -328,7 +373,7 @@ class Rounds {
     if (has_pairs) absorb(whole, rounds_.empty() ? 0 : rounds_[0].bytes, meets_others && last == Last::in_pairs);
     std::size_t late = rounds_.size();
     if (has_pairs && is_doubling && last == Last::in_pairs) late = static_cast<std::size_t>(log2_ceil(extras_.extra));
-    if (is_doubling && streams_ > 1)
+    if (among_ == Among::doubling && streams_ > 1)
       in_turn();
     else
       all_at_once(late);
@@ -348,6 +393,30 @@ class Rounds {
     std::uint64_t bytes;
     bool combines;
   };
+
+  /// Several messages in each round.
+  void multiply(std::uint64_t bytes) {
+    for (const auto& [messages, levels, has_more] : rounds_of_parts(nodes_, radices_)) {
+      offered_.clear();
+      for (int slot = 0; has_more && slot < slots_; ++slot) in_.take(in_.free(), on_link(bytes));
+      for (std::size_t stream = 0; stream < streams_; ++stream)
+        for (int slot = 0; slot < slots_; ++slot)
+          for (int message = 0; message < messages; ++message)
+            offered_.push_back(arrive(slot, ready(slot, stream), Time{}, bytes));
+      std::size_t at = 0;
+      for (std::size_t stream = 0; stream < streams_; ++stream)
+        for (int slot = 0; slot < slots_; ++slot) {
+          Time end{};
+          Time last{};
+          for (int message = 0; message < messages; ++message, ++at) {
+            last = std::max(last, offered_[at]);
+            end = receive(slot, offered_[at], {bytes, true});
+          }
+          const Time at_last = static_cast<double>(levels) * prices_.combine(bytes);
+          ready(slot, stream) = std::max(end, last + prices_.overhead() + at_last);
+        }
+    }
+  }
 
   /// Messages of nodes that are ahead have arrived before the rounds from `late` on.
   void all_at_once(std::size_t late) {
@@ -494,6 +563,7 @@ class Rounds {
   std::uint64_t part_bytes_ = 0;
   std::uint64_t batch_bytes_ = 0;
   std::uint64_t smallest_bytes_ = 0;
+  std::vector<int> radices_;  // of multiplying
   std::vector<Round> rounds_;
   std::vector<Server<Time>> core_;       // by rank, or group of slots
   std::vector<Server<Time>> injection_;  // by slot

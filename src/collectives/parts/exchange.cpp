@@ -138,7 +138,8 @@ Exchange whole_exchange(const Team& team, const Collective& collective) {
           .target = result(team, collective),
           .elements = collective.count,
           .element_bytes = collective.item_bytes(),
-          .segment_bytes = collective.segment_bytes};
+          .segment_bytes = collective.segment_bytes,
+          .radix = collective.radix};
 }
 
 void ring_allreduce(Sequence& sequence, const Group& ring, const Exchange& given) {

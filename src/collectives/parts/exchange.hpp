@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
@@ -23,6 +24,7 @@ struct Exchange {
   std::uint64_t elements = 0;
   std::uint64_t element_bytes = 1;
   std::uint64_t segment_bytes = 0;  ///< 0: the algorithm's own
+  int radix = 2;                    ///< of multiplying_allreduce
   std::uint32_t first_tag = 0;
   /// If given, the exchange calls it with each region of `own` before it adds the first step on that region. It may add
   /// the steps that make the region ready. Steps that are only needed later can wait for `sent`.
@@ -43,6 +45,11 @@ void ring_allreduce(Sequence& sequence, const Group& group, const Exchange& exch
 void halving_allreduce(Sequence& sequence, const Group& group, const Exchange& exchange);
 /// Recursive doubling in segments: log2 n rounds of m bytes; 2 more for some ranks unless n is a power of two.
 void doubling_allreduce(Sequence& sequence, const Group& group, const Exchange& exchange);
+/// For short data: in each round up to `radix` parts of the group exchange their sums at once. ceil(log_k n) rounds of
+/// k - 1 messages of m bytes, for any n (Ruefenacht, Bull and Booth 2017).
+void multiplying_allreduce(Sequence& sequence, const Group& group, const Exchange& exchange);
+/// `radices`: of its rounds. Bounds the length of the plan.
+std::uint64_t most_multiplying_segments(std::span<const int> radices);
 
 /// As halving_allreduce, but only the first rank of the group gets the result.
 void halving_reduce(Sequence& sequence, const Group& group, const Exchange& exchange);

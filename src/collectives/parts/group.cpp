@@ -84,6 +84,27 @@ Group node_group(const Team& team, int first) {
 
 int log2_ceil(int size) { return std::bit_width(static_cast<std::uint32_t>(size) - 1u); }
 
+std::vector<int> radices_of(int size, int radix) {
+  if (size <= 1) return {};
+  radix = std::min(radix, size);
+  std::size_t rounds = 0;
+  for (std::int64_t reached = 1; reached < size; reached *= radix) ++rounds;
+  std::vector<int> radices(rounds, radix);
+  const auto reaches = [&] {
+    std::int64_t reached = 1;
+    for (const int each : radices) reached = std::min<std::int64_t>(size, reached * each);
+    return reached >= size;
+  };
+  while (reaches())
+    for (int& each : radices) {
+      --each;
+      if (reaches()) continue;
+      ++each;
+      return radices;
+    }
+  return radices;
+}
+
 Tree binomial(const Group& group) {
   Tree tree;
   const int size = group.size();

@@ -53,6 +53,10 @@ struct ExtraRanks {
 /// ceil(log2(size)): rounds of a binomial tree or of recursive doubling.
 int log2_ceil(int size);
 
+/// Of the rounds of an exchange among `size` ranks: as few as with `radix` in each, ceil(log_radix(size)), and as equal
+/// as possible, the largest last. Their product is `size` or more.
+std::vector<int> radices_of(int size, int radix);
+
 /// A tree over a group, as one of its ranks sees it.
 struct Tree {
   struct Edge {

@@ -53,12 +53,19 @@ std::vector<Run> runs_of(const Group& group, int first, int count) {
   return runs;
 }
 
-StepId dissemination_stage(Sequence& sequence, const Group& group, std::uint32_t first_tag, StepId after) {
+StepId dissemination_stage(Sequence& sequence, const Group& group, int radix, std::uint32_t first_tag, StepId after) {
   const int size = group.size();
   std::uint32_t tag = first_tag;
-  for (int distance = 1; distance < size; distance *= 2, ++tag) {
-    sequence.empty_send(group[(group.self + distance) % size], tag, {after});
-    after = sequence.empty_recv(group[(group.self + size - distance) % size], tag, {after});
+  int distance = 1;
+  for (const int each : radices_of(size, radix)) {
+    const int end = static_cast<int>(std::min<std::int64_t>(size, std::int64_t{distance} * each));
+    for (int ahead = distance; ahead < end; ahead += distance)
+      sequence.empty_send(group[(group.self + ahead) % size], tag, {after});
+    // A chain, so that the last one stands for all of them.
+    for (int behind = distance; behind < end; behind += distance)
+      after = sequence.empty_recv(group[(group.self + size - behind) % size], tag, {after});
+    distance = end;
+    ++tag;
   }
   return after;
 }

@@ -56,9 +56,9 @@ void bcast_stage(Sequence& sequence, const Tree& tree, Region data, std::uint32_
 /// The ranks at the indices [first, first + count) of a group, as runs of consecutive ranks, in the group's order.
 std::vector<Run> runs_of(const Group& group, int first, int count);
 
-/// A dissemination barrier of the group by empty messages. Returns the step after which all ranks of the group have
-/// completed `after`; kNone in a group of one rank that waits for nothing.
-StepId dissemination_stage(Sequence& sequence, const Group& group, std::uint32_t first_tag, StepId after);
+/// A dissemination barrier of the group by empty messages, radix - 1 of each rank in a round. Returns the step after
+/// which all ranks of the group have completed `after`; kNone in a group of one rank that waits for nothing.
+StepId dissemination_stage(Sequence& sequence, const Group& group, int radix, std::uint32_t first_tag, StepId after);
 
 /// A sum over this rank's contribution and those of peers. It starts as `own`; the first addition writes it to
 /// `target`, so no copy is needed.

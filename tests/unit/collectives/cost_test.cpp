@@ -339,7 +339,8 @@ TEST(ChoiceByCost, KnowsLongSumsOnLargeNodes) {
   const Collective collective = request(CollectiveKind::allreduce, 16 << 20);
   EXPECT_EQ(choose(team, collective).algorithm->name, "leader_ring");
   for (const Algorithm& row : algorithms())
-    if (row.kind == CollectiveKind::allreduce && row.name.starts_with("multi_leader")) {
+    if (row.kind == CollectiveKind::allreduce && row.name.starts_with("multi_leader") &&
+        row.name != "multi_leader_multiplying") {  // for short data
       EXPECT_TRUE(row.seconds(team, collective, machine).has_value()) << row.name;
     }
   team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
@@ -447,7 +448,7 @@ TEST(ChoiceByCost, EstimatesTreesAndTasks) {
         }
       }
   EXPECT_LE(sum / count, 0.05);
-  EXPECT_EQ(points.size(), 35u);
+  EXPECT_EQ(points.size(), 37u);
   for (const char* row : {"bcast/leader_two_tree", "bcast/leader_scatter_doubling", "reduce/leader_chain",
                           "reduce/leader_rabenseifner", "reduce/node_shared", "allreduce/leader_ring"})
     EXPECT_GE(points[row], 50) << row;
@@ -495,6 +496,59 @@ TEST(ChoiceByCost, GainsForBroadcastsThatAreShortOrOfMediumLength) {
                     simulated(team, request(medium.kind, 32 << 10, row.name), machine))
               << network << ", " << row.name;
     }
+}
+
+// Several short messages of a leader are on their way at once, among any number of nodes.
+TEST(ChoiceByCost, GainsForShortSumsAndBarriers) {
+  for (const std::string network : {"tcp-10g", "rdma-100g", "slingshot", "omni-path"})
+    for (const Team& given : {blocks(32, 8), blocks(100, 2), blocks(128, 1)}) {
+      Team team = given;
+      const Machine machine = machine_with(network);
+      const std::string what = network + ", " + std::to_string(team.size()) + " ranks";
+      const double sums = simulated(team, request(CollectiveKind::allreduce, 8), machine);
+      const double barriers = simulated(team, {}, machine);
+      team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+      const Choice choice = choose(team, request(CollectiveKind::allreduce, 8));
+      EXPECT_EQ(choice.algorithm->name, "leader_multiplying") << what;
+      EXPECT_GT(choice.radix, 2) << what;
+      EXPECT_LT(1.2 * simulated(team, request(CollectiveKind::allreduce, 8), machine), sums) << what;
+      EXPECT_GT(choose(team, {}).radix, 2) << what;
+      EXPECT_LT(1.2 * simulated(team, {}, machine), barriers) << what;
+      EXPECT_LT(choose(team, request(CollectiveKind::allreduce, 16 << 20, "leader_multiplying")).radix, choice.radix)
+          << what;
+      Collective asked = request(CollectiveKind::allreduce, 8, "leader_multiplying");
+      asked.radix = 3;
+      EXPECT_EQ(choose(team, asked).radix, 3) << what;
+    }
+}
+
+// What a radix costs, of any number of nodes: exact in cost, close in estimates.
+TEST(Costs, OfMultiplyingAgreeWithTheSimulation) {
+  int exact = 0;
+  for (const auto& [nodes, ranks] : {std::pair{3, 1}, {7, 2}, {16, 2}, {25, 1}, {31, 2}, {64, 1}, {100, 2}})
+    for (const std::string network : {"tcp-1g", "rdma-100g", "omni-path"})
+      for (const std::uint64_t bytes : {8u, 1024u, 16384u})
+        for (const int radix : {2, 3, 5, 8})
+          for (const std::string_view row : {"leader_multiplying", "multi_leader_multiplying"}) {
+            const Team team = blocks(nodes, ranks);
+            const Machine machine = machine_with(network);
+            Collective collective = request(CollectiveKind::allreduce, bytes, row);
+            collective.radix = radix;
+            const std::string what = std::string(row) + ", radix " + std::to_string(radix) + ", " +
+                                     std::to_string(bytes) + " bytes, " + network + ", " + std::to_string(nodes) +
+                                     " x " + std::to_string(ranks);
+            const collectives::cost::Call call{row, team, collective, machine};
+            const double seconds = simulated(team, collective, machine);
+            const std::optional<double> estimate =
+                collectives::cost::estimated_seconds(call, collectives::cost::node_sizes(team));
+            ASSERT_TRUE(estimate) << what;
+            EXPECT_NEAR(*estimate / seconds, 1, 0.4) << what;
+            if (const std::optional<double> cost = collectives::cost::leaders_in_rounds<double>(call)) {
+              EXPECT_NEAR(*cost / seconds, 1, 0.1) << what;
+              ++exact;
+            }
+          }
+  EXPECT_GE(exact, 60);
 }
 
 // Teams of up to 16 ranks, whose costs take milliseconds.

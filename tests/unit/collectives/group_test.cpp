@@ -89,5 +89,24 @@ TEST(Trees, OfThePostalModelReachAllRanksInTime) {
   }
 }
 
+TEST(Radices, AreOfTheFewestRoundsAndNearlyEqual) {
+  for (int size = 1; size <= 300; ++size)
+    for (const int radix : {2, 3, 4, 5, 7, 16, 1000}) {
+      const std::vector<int> radices = radices_of(size, radix);
+      std::int64_t product = 1;
+      for (const int each : radices) product *= each;
+      std::int64_t fewer = 1;
+      for (std::size_t i = 1; i < radices.size(); ++i) fewer *= radix;
+      const std::string what = std::to_string(size) + " ranks, radix " + std::to_string(radix);
+      EXPECT_GE(product, size) << what;
+      EXPECT_TRUE(radices.empty() ? size == 1 : fewer < size) << what;
+      if (radices.empty()) continue;
+      EXPECT_TRUE(std::ranges::is_sorted(radices)) << what;
+      EXPECT_LE(radices.back(), std::min(radix, size)) << what;
+      EXPECT_LE(radices.back() - radices.front(), 1) << what;
+      EXPECT_LT(product / radices.back() * (radices.back() - 1), size) << what << ": one less is too few";
+    }
+}
+
 }  // namespace
 }  // namespace penstock::collectives
