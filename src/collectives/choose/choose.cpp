@@ -370,12 +370,13 @@ Default choose_default(const Team& team, const Collective& collective) {
       const std::uint64_t all_bytes = collectives::all_elements(team, collective) * collective.item_bytes();
       if (collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
-      if (all_bytes > kLatencyBytes) {
-        // The leaders combine what all ranks of their node have: if they are few, that takes longer than the links.
-        const std::vector<int> sizes = collectives::sizes_of_nodes(team);
-        const auto [fewest, most] = std::ranges::minmax_element(sizes);
-        return {is_hierarchy && *most <= 2 * *fewest ? "multi_leader" : "ring", "more than " + kib(kLatencyBytes)};
-      }
+      // The leaders combine what all ranks of their node have: if they are few, that takes longer than the links.
+      const std::vector<int> sizes = collectives::sizes_of_nodes(team);
+      const auto [fewest, most] = std::ranges::minmax_element(sizes);
+      const bool are_alike = is_hierarchy && *most <= 2 * *fewest;
+      constexpr std::uint64_t kPairBytes = 8 << 10;  // two nodes take one round either way
+      const std::uint64_t most_bytes = are_alike && nodes == 2 ? kPairBytes : kLatencyBytes;
+      if (all_bytes > most_bytes) return {are_alike ? "multi_leader" : "ring", "more than " + kib(most_bytes)};
       if (is_hierarchy) return {"hierarchical", hierarchy};
       return {"recursive_halving", "at most " + kib(kLatencyBytes)};
     }

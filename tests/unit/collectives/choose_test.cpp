@@ -80,6 +80,10 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(cluster, CollectiveKind::barrier, 0), "hierarchical");
   EXPECT_EQ(chosen(cluster, CollectiveKind::reduce_scatter_block, 8), "hierarchical");
   EXPECT_EQ(chosen(cluster, CollectiveKind::reduce_scatter_block, 1 << 20), "multi_leader");
+  EXPECT_EQ(chosen(team({0, 0, 1, 1}), CollectiveKind::reduce_scatter_block, 2048), "hierarchical");
+  EXPECT_EQ(chosen(team({0, 0, 1, 1}), CollectiveKind::reduce_scatter_block, 4096), "multi_leader") << "one round";
+  EXPECT_EQ(chosen(team({0, 0, 0, 1}), CollectiveKind::reduce_scatter_block, 4096), "hierarchical");
+  EXPECT_EQ(chosen(team({0, 0, 1, 1, 2, 2}), CollectiveKind::reduce_scatter_block, 4096), "hierarchical");
   EXPECT_EQ(chosen(team({0, 0, 0, 1}), CollectiveKind::reduce_scatter_block, 1 << 20), "ring") << "one rank for three";
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::reduce_scatter_block, 1 << 20), "ring");
   for (const CollectiveKind kind :
