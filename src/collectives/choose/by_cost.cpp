@@ -261,10 +261,14 @@ struct ChoiceByCost::Memory {
 ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   const std::string_view by_threshold = collectives::choose_default(team, collective).name;
   const Algorithm* known = collectives::find(collective.kind, by_threshold);
+  std::array<int, 2> radix{};  // of one leader of each node, and of several
   const auto call_of = [&](const Algorithm& row, std::uint64_t segment_bytes) {
     Collective call = collective;
     call.segment_bytes = segment_bytes;
-    call.radix = radix_of(row, collective);
+    if (!has_radix(row)) return call;
+    int& known_radix = radix[has_several_leaders(row) ? 1 : 0];
+    if (known_radix == 0) known_radix = radix_of(row, collective);
+    call.radix = known_radix;
     return call;
   };
   const auto least_of = [&](const Algorithm& row, std::uint64_t segment_bytes = 0) {

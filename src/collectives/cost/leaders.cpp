@@ -140,10 +140,11 @@ double seconds_of_round(const RoundOfParts& round, int leaders, std::uint64_t by
 int best_radix(int nodes, int leaders, std::uint64_t bytes, const Machine& machine) {
   int best = 2;
   double least = std::numeric_limits<double>::infinity();
-  // With fewer and fewer rounds.
+  // With fewer and fewer rounds, until what cores take in one is too much.
   for (int rounds = log2_ceil(nodes); rounds > 0; --rounds) {
     int radix = std::max(2, static_cast<int>(std::pow(nodes, 1.0 / rounds)));
     while (std::pow(radix, rounds) < nodes) ++radix;
+    if (2 * (radix - 1) * machine.network.overhead_seconds > least) break;
     double seconds = 0;
     for (const RoundOfParts& each : rounds_of_parts(nodes, radices_of(nodes, radix)))
       seconds += seconds_of_round(each, leaders, bytes, machine);
