@@ -13,7 +13,7 @@ void CellMessages::post(Operation& operation, StepId step) {
   header.message = {.bytes = data.size(), .address = 0, .transfer = 0};
   if (data.size() <= core_.node.eager_bytes && data.size() <= cells_.most_payload_bytes(data.size())) {
     const std::uint32_t peer = core_.local(what.peer);
-    if (core_.detector.is_gone(peer) || (backlog_[peer].empty() && fill_cell(peer, header, data)))
+    if (core_.detector.is_gone(peer) || (backlog_[peer].empty() && fill_cell(peer, header, data, can_wait(header))))
       return core_.complete(operation, step);
     return add_to_backlog(peer, {header, data, nullptr, &operation, step});
   }
@@ -25,7 +25,8 @@ void CellMessages::post(Operation& operation, StepId step) {
 
 void CellMessages::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
   const std::uint32_t local_rank = core_.local(peer);
-  if (core_.detector.is_gone(local_rank) || (backlog_[local_rank].empty() && fill_cell(local_rank, header, payload)))
+  if (core_.detector.is_gone(local_rank) ||
+      (backlog_[local_rank].empty() && fill_cell(local_rank, header, payload, can_wait(header))))
     return;
   std::byte* const copy = core_.buffers.take(payload.size());
   kernels::copy_bytes(copy, payload.data(), payload.size());
@@ -35,8 +36,22 @@ void CellMessages::send(int peer, const Header& header, ConstBytes payload, Oper
   add_to_backlog(local_rank, {header, {copy, payload.size()}, copy, owner});
 }
 
-bool CellMessages::fill_cell(std::uint32_t local_rank, const Header& header, ConstBytes payload) {
-  Cell* const cell = cells_.take(local_rank, payload.size());
+/// Whether the oldest operation can be completed without the message. A rank that has completed that operation may not
+/// receive for long, and whatever it gets keeps its cell. If there are more such ranks than cells, those that still
+/// wait in the operation would get nothing. All that they need of it finds the reserve, since they receive.
+bool CellMessages::can_wait(const Header& header) const {
+  return header.sequence > core_.operations.base() || header.kind == MessageKind::probe ||
+         header.kind == MessageKind::completed || header.kind == MessageKind::promised;
+}
+
+bool CellMessages::all_can_wait(const Fifo<Outgoing>& backlog) const {
+  for (std::size_t i = 0; i < backlog.size(); ++i)
+    if (!can_wait(backlog[i].header)) return false;
+  return true;
+}
+
+bool CellMessages::fill_cell(std::uint32_t local_rank, const Header& header, ConstBytes payload, bool leaves_reserve) {
+  Cell* const cell = cells_.take(local_rank, payload.size(), leaves_reserve);
   if (cell == nullptr) return false;
   cell->header = header;
   cell->header.payload_bytes = static_cast<std::uint32_t>(payload.size());
@@ -65,7 +80,8 @@ bool CellMessages::send_waiting() {
   for (std::uint32_t peer = 0; peer < backlog_.size() && backlog_count_ > 0; ++peer) {
     Fifo<Outgoing>& backlog = backlog_[peer];
     const bool is_gone = core_.detector.is_gone(peer);
-    while (!backlog.empty() && (is_gone || fill_cell(peer, backlog.front().header, backlog.front().payload))) {
+    while (!backlog.empty() &&
+           (is_gone || fill_cell(peer, backlog.front().header, backlog.front().payload, all_can_wait(backlog)))) {
       has_left(backlog.pop());
       moved = true;
     }
@@ -90,7 +106,7 @@ bool CellMessages::stream(Send& transfer) {
     header.transfer = {.sender = 0, .receiver = transfer.receiver_transfer, .offset_bytes = transfer.sent_bytes};
     const ConstBytes rest = transfer.data.subspan(transfer.sent_bytes);
     const ConstBytes piece = rest.first(cells_.most_payload_bytes(rest.size()));
-    if (!fill_cell(peer, header, piece)) break;
+    if (!fill_cell(peer, header, piece, can_wait(header))) break;
     transfer.sent_bytes += piece.size();
     moved = true;
   }

@@ -68,7 +68,9 @@ class CellMessages final : public Mechanism {
     std::uint64_t received_bytes = 0;
   };
 
-  bool fill_cell(std::uint32_t local_rank, const Header& header, ConstBytes payload);
+  bool can_wait(const Header& header) const;
+  bool all_can_wait(const Fifo<Outgoing>& backlog) const;
+  bool fill_cell(std::uint32_t local_rank, const Header& header, ConstBytes payload, bool leaves_reserve);
   void add_to_backlog(std::uint32_t local_rank, const Outgoing& message);
   void has_left(const Outgoing& message);
   bool stream(Send& transfer);

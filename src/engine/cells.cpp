@@ -12,6 +12,7 @@ namespace {
 constexpr std::uint32_t kFewRanks = 8;
 constexpr int kPatience = 100;
 constexpr std::uint32_t kFirstCells = 4;
+constexpr std::size_t kReserve = 2;  // of large cells, and of small ones
 
 }  // namespace
 
@@ -79,16 +80,27 @@ void Cells::reclaim(std::size_t at_most) {
   }
 }
 
-Cell* Cells::take(std::uint32_t to_local_rank, std::uint64_t payload_bytes) {
-  const bool fits_small = payload_bytes <= Segment::kSmallPayloadBytes;
-  const auto has_none = [&] { return free_.empty() && (!fits_small || free_small_.empty()); };
+std::vector<std::uint32_t>* Cells::free_for(std::uint64_t payload_bytes, bool leaves_reserve) {
+  // Few ranks hold less than all cells, even if each holds its quota.
+  const bool can_run_out = (taken_by_.size() - 1) * quota_ >= large_ + Segment::kSmallCells;
+  const std::size_t left = leaves_reserve && can_run_out ? kReserve : 0;
+  if (free_.size() > left) return &free_;
+  return payload_bytes <= Segment::kSmallPayloadBytes && free_small_.size() > left ? &free_small_ : nullptr;
+}
+
+Cell* Cells::take(std::uint32_t to_local_rank, std::uint64_t payload_bytes, bool leaves_reserve) {
   // Checking the oldest cell reuses the same one or two cells, which stay in the caches of both sides.
   reclaim(1);
-  if (has_none() || taken_by_[to_local_rank] >= quota_) reclaim(taken_count_);
-  if (taken_by_[to_local_rank] >= quota_ || (has_none() && !grow())) return nullptr;
-  std::vector<std::uint32_t>& free = free_.empty() ? free_small_ : free_;
-  const std::uint32_t index = free.back();
-  free.pop_back();
+  std::vector<std::uint32_t>* free = free_for(payload_bytes, leaves_reserve);
+  if (free == nullptr || taken_by_[to_local_rank] >= quota_) {
+    reclaim(taken_count_);
+    if (taken_by_[to_local_rank] >= quota_) return nullptr;
+    free = free_for(payload_bytes, leaves_reserve);
+    if (free == nullptr && grow()) free = free_for(payload_bytes, leaves_reserve);
+    if (free == nullptr) return nullptr;
+  }
+  const std::uint32_t index = free->back();
+  free->pop_back();
   taken_[(taken_first_ + taken_count_) % taken_.size()] = {index, to_local_rank};
   ++taken_count_;
   ++taken_by_[to_local_rank];

@@ -23,9 +23,10 @@ class Cells {
   /// full.
   std::uint64_t most_payload_bytes(std::uint64_t wanted);
   /// A free cell for a message to that rank. nullptr if all cells are in use, or if that receiver holds its quota of
-  /// them; the quota keeps a rank that does not receive from blocking the others. Fill header and payload, then call
+  /// them; the quota keeps a rank that does not receive from blocking the others. If `leaves_reserve`, also if only the
+  /// reserve is free: many ranks that do not receive can hold all other cells. Fill header and payload, then call
   /// send().
-  Cell* take(std::uint32_t to_local_rank, std::uint64_t payload_bytes = 0);
+  Cell* take(std::uint32_t to_local_rank, std::uint64_t payload_bytes = 0, bool leaves_reserve = false);
   /// Sends the cell that take() returned last.
   void send();
 
@@ -47,6 +48,8 @@ class Cells {
   };
 
   bool grow();
+  /// From where to take a cell; nullptr if there is none.
+  std::vector<std::uint32_t>* free_for(std::uint64_t payload_bytes, bool leaves_reserve);
   std::uint32_t quota_of(std::uint32_t cells) const;
   void append(RankSlot& receiver, std::uint32_t index);
   bool advance();

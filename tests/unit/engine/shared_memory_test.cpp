@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -298,6 +300,59 @@ TEST(Cells, GiveTheLastMessageBackAfterAWhile) {
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(listening.receive(), nullptr);
   EXPECT_TRUE(listening.empty());
   EXPECT_EQ(send_all(), all);
+}
+
+/// Ranks that have completed an operation do not receive. What rank 0 sends them for the next one leaves cells for the
+/// last rank, which waits in the first one.
+TEST(Cells, OfManyAbsentRanksAreNotAll) {
+  constexpr int kRanks = 64;
+  constexpr int kLast = kRanks - 1;
+  const auto exchange = [](int rank) {
+    PlanBuilder builder("test/exchange", rank, kRanks);
+    const Region in{0, 8, Buffer::input};
+    const Region out{0, 8, Buffer::output};
+    if (rank == 0) builder.send(in, kLast, 1, {builder.recv(out, kLast, 0)});
+    if (rank == kLast) {
+      builder.send(in, 0, 0);
+      builder.recv(out, 0, 1);
+    }
+    return std::make_shared<const Plan>(std::move(builder).finish(8, 8));
+  };
+  const auto spread = [](int rank) {
+    PlanBuilder builder("test/spread", rank, kRanks);
+    for (int peer = 1; peer < kRanks && rank == 0; ++peer) builder.send({0, 8, Buffer::input}, peer, 0);
+    if (rank > 0) builder.recv({0, 8, Buffer::output}, 0, 0);
+    return std::make_shared<const Plan>(std::move(builder).finish(8, 8));
+  };
+  std::atomic<int> completed{0};
+  std::atomic<bool> has_spread{false};
+  std::atomic<bool> is_over{false};
+  run_ranks(ranks_of(one_node(kRanks)), [&](Engine& engine, int rank) {
+    engine.set_timeout(std::chrono::seconds(20));
+    std::vector<std::uint64_t> in(1, 7);
+    std::vector<std::uint64_t> out(1);
+    if (rank == kLast) has_spread.wait(false);
+    const auto first = engine.start(exchange(rank), {bytes_of(in), bytes_of(out)}, {}, 1);
+    if (rank == 0) {
+      completed.fetch_add(1);
+      while (completed.load() < kRanks - 1) std::this_thread::yield();
+      const auto second = engine.start(spread(rank), {bytes_of(in), bytes_of(out)}, {}, 2);
+      has_spread = true;
+      has_spread.notify_all();
+      EXPECT_EQ(failure_of(*first), std::nullopt);
+      second->wait();
+      return;
+    }
+    EXPECT_EQ(failure_of(*first), std::nullopt);
+    completed.fetch_add(1);
+    if (rank == kLast) {
+      is_over = true;
+      is_over.notify_all();
+    }
+    is_over.wait(false);
+    engine.start(spread(rank), {bytes_of(in), bytes_of(out)}, {}, 2)->wait();
+    EXPECT_EQ(out[0], 7u);
+  });
 }
 
 TEST(RingAllocator, GiveSpaceInOrderAndNeverTwice) {
