@@ -19,12 +19,12 @@ struct EngineOptions {
   std::vector<std::int32_t> progress_cpus{};  ///< the CPU of the n-th thread; -1 or missing: not pinned
   std::int32_t progress_cores = 0;            ///< Team::progress_cores; equal on all ranks
   std::uint64_t eager_bytes = 16 << 10;       ///< the longest message that is sent eagerly, through cells
-  std::uint64_t shared_bytes = 64 << 20;      ///< shared memory that a node may use for this communicator
-  bool shared_memory = true;                  ///< off: all messages go through the transport
-  std::int64_t stall_timeout_ms = 30000;      ///< after which a waiting rank prints a stall warning; 0: never
-  bool single_copy = true;                    ///< read a peer's memory directly, if the kernel allows it
-  bool huge_pages = true;                     ///< use_huge_pages() for the memory of operations on shared nodes
-  std::uint32_t operation_slots = 512;        ///< upper limit of S: between nodes, operations n and n + S share tags
+  std::uint64_t shared_bytes = 0;         ///< shared memory that a node may use for this communicator; 0: by its ranks
+  bool shared_memory = true;              ///< off: all messages go through the transport
+  std::int64_t stall_timeout_ms = 30000;  ///< after which a waiting rank prints a stall warning; 0: never
+  bool single_copy = true;                ///< read a peer's memory directly, if the kernel allows it
+  bool huge_pages = true;                 ///< use_huge_pages() for the memory of operations on shared nodes
+  std::uint32_t operation_slots = 512;    ///< upper limit of S: between nodes, operations n and n + S share tags
 };
 
 /// The memory of a run of a plan. The caller owns it; it must stay valid until the run has completed.

@@ -83,11 +83,13 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
     const auto local_size = static_cast<std::uint32_t>(neighbours_.size());
     // The first rank asks for all how much is free.
     const std::uint64_t free_bytes = local_rank_ == 0 ? Heap::of_process()->free_bytes() : ~std::uint64_t{0};
-    const std::uint64_t limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // others need some, too
+    const std::uint64_t wanted_bytes =
+        options.shared_bytes != 0 ? options.shared_bytes : SegmentLayout::usual_bytes(local_size);
+    const std::uint64_t limit_bytes = std::min(wanted_bytes, free_bytes / 2);  // others need some, too
     const SegmentLayout layout = SegmentLayout::fit(local_size, mine.eager_bytes, limit_bytes);
     if (layout.ranks == 0)
-      throw Error(ErrorCode::no_space, "PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
-                                           " and half of the " + std::to_string(free_bytes) +
+      throw Error(ErrorCode::no_space, "PENSTOCK_SHARED_BYTES=" + std::to_string(wanted_bytes) + " and half of the " +
+                                           std::to_string(free_bytes) +
                                            " bytes that are free in /dev/shm; expected more for " +
                                            std::to_string(local_size) + " ranks");
     segment_ = std::make_shared<Segment>(layout, local_rank_);

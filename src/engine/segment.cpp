@@ -57,6 +57,10 @@ SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes,
       if (layout.total_bytes <= limit_bytes) return layout;
     }
   }
+  for (const std::uint32_t cells : {32u, 16u}) {
+    const SegmentLayout layout = arrange(ranks, cells, kSmallestPayload, 64 << 10, TaskTable::bytes(ranks));
+    if (layout.total_bytes <= limit_bytes) return layout;
+  }
   for (const std::uint32_t cells : {16u, 8u}) {
     const SegmentLayout layout = arrange(ranks, cells, kSmallestPayload, 16 << 10, 0);
     if (layout.total_bytes <= limit_bytes) return layout;

@@ -76,6 +76,10 @@ struct SegmentLayout {
   std::uint64_t block_bytes = 0;
   std::uint64_t total_bytes = 0;  ///< the most memory that the node uses
 
+  /// Enough for buffers of a useful size, if the user asks for no other limit.
+  static constexpr std::uint64_t usual_bytes(std::uint32_t ranks) {
+    return std::max(std::uint64_t{64} << 20, ranks * (std::uint64_t{2} << 20));
+  }
   /// The largest useful layout within `limit_bytes`; ranks == 0 if not even the smallest fits.
   static SegmentLayout fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes);
   static SegmentLayout of(std::uint32_t ranks, const SegmentSizes& sizes);

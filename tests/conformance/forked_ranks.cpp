@@ -1,9 +1,11 @@
 #include "conformance/forked_ranks.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,13 +15,15 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <stdexcept>
 #include <system_error>
 
 namespace penstock::conformance {
 namespace {
 
 constexpr int kAnyRank = -1;
-constexpr int kMostForked = 8;
+constexpr int kMostForked = 256;
+constexpr std::size_t kFewForked = 8;
 constexpr std::size_t kMostTransports = 4;
 constexpr std::size_t kGatherBytes = 1024;  // of one rank
 constexpr std::size_t kTextBytes = 1000;
@@ -39,9 +43,9 @@ struct Meeting {
       round.fetch_add(1);
       return;
     }
-    while (round.load() == before) {
+    for (int look = 0; round.load() == before; ++look) {
       if (meanwhile) meanwhile();
-      ::sched_yield();
+      look < 1000 ? ::sched_yield() : ::usleep(1000);  // many ranks would keep the others from the cores
     }
   }
 };
@@ -72,6 +76,7 @@ class SocketTransport final : public engine::Transport {
   bool isend(ConstBytes from, int peer, int tag, Token token) override {
     Peer& to = peers_[static_cast<std::size_t>(peer)];
     if (to.gone) return true;
+    if (to.socket < 0) throw std::logic_error("many ranks have no sockets inside a node");
     to.outgoing.push_back({{static_cast<std::int64_t>(from.size()), tag}, from, 0, token});
     return false;
   }
@@ -83,11 +88,14 @@ class SocketTransport final : public engine::Transport {
   bool take(Bytes to, int tag, Token token) override { return take_from(to, kAnyRank, tag, token); }
 
   void poll(std::vector<Completion>& complete) override {
+    sockets_.resize(peers_.size());
     for (std::size_t i = 0; i < peers_.size(); ++i) {
-      if (peers_[i].socket < 0 || peers_[i].gone) continue;
-      write_to(peers_[i]);
-      read_from(static_cast<int>(i));
+      if (peers_[i].socket >= 0 && !peers_[i].gone) write_to(peers_[i]);
+      sockets_[i] = {peers_[i].gone ? -1 : peers_[i].socket, POLLIN, 0};
     }
+    if (::poll(sockets_.data(), sockets_.size(), 0) > 0)
+      for (std::size_t i = 0; i < peers_.size(); ++i)
+        if (sockets_[i].revents != 0) read_from(static_cast<int>(i));
     complete.insert(complete.end(), complete_.begin(), complete_.end());
     complete_.clear();
   }
@@ -228,10 +236,18 @@ class SocketTransport final : public engine::Transport {
   const int rank_;
   const std::vector<std::int32_t> nodes_;
   std::vector<Peer> peers_;
+  std::vector<pollfd> sockets_;
   std::deque<Posted> posted_;
   std::deque<Message> unexpected_;
   std::vector<Completion> complete_;
 };
+
+void open_many_files() {
+  struct rlimit limit {};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 std::string how_it_ended(int status) {
   if (WIFSIGNALED(status)) return std::string("killed by ") + ::strsignal(WTERMSIG(status));
@@ -243,15 +259,19 @@ std::string how_it_ended(int status) {
 std::vector<Outcome> run_forked(const std::vector<std::int32_t>& nodes,
                                 const std::function<std::string(ForkedRank&)>& body) {
   const auto ranks = static_cast<int>(nodes.size());
+  if (ranks > kMostForked) throw std::length_error("the test has too many ranks");
+  const bool are_few = nodes.size() <= kFewForked;
+  if (!are_few) open_many_files();
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw_system("mmap");
   auto& shared = *new (memory) Shared;
   // sockets[transport][rank][peer] is the rank's end of the connection with the peer.
   using Ends = std::vector<std::vector<int>>;
-  std::vector<Ends> sockets(kMostTransports, Ends(nodes.size(), std::vector<int>(nodes.size(), -1)));
+  std::vector<Ends> sockets(are_few ? kMostTransports : 1, Ends(nodes.size(), std::vector<int>(nodes.size(), -1)));
   for (Ends& of_transport : sockets)
     for (std::size_t a = 0; a < nodes.size(); ++a)
       for (std::size_t b = a + 1; b < nodes.size(); ++b) {
+        if (!are_few && nodes[a] == nodes[b]) continue;
         int ends[2];
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw_system("socketpair");
         of_transport[a][b] = ends[0];
@@ -280,7 +300,7 @@ std::vector<Outcome> run_forked(const std::vector<std::int32_t>& nodes,
       ForkedRank self{rank,
                       [&, rank]() -> std::unique_ptr<engine::Transport> {
                         const std::size_t next = made++;
-                        if (next == kMostTransports) throw std::length_error("the test has no more transports");
+                        if (next == sockets.size()) throw std::length_error("the test has no more transports");
                         return std::make_unique<SocketTransport>(shared.transports[next], rank, nodes,
                                                                  sockets[next][static_cast<std::size_t>(rank)]);
                       },

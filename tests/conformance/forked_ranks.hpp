@@ -26,7 +26,8 @@ inline constexpr unsigned kHangSeconds = 120;
 /// end of a process.
 struct ForkedRank {
   int rank;
-  /// Makes the transport of the rank's next communicator. All ranks call it equally often, a few times at most.
+  /// Makes the transport of the rank's next communicator. All ranks call it equally often: a few times at most, and
+  /// once if there are more than 8. Then there are sockets between nodes only.
   std::function<std::unique_ptr<engine::Transport>()> make_transport;
   /// Waits until `ranks` ranks have called it.
   std::function<void(int ranks)> barrier;
@@ -34,8 +35,8 @@ struct ForkedRank {
   std::function<void()> fork_child;
 };
 
-/// Runs `body` on every rank, each in its own process. Returns the outcomes by rank. The calling process must have only
-/// one thread.
+/// Runs `body` on every rank (256 at most), each in its own process. Returns the outcomes by rank. The calling process
+/// must have only one thread.
 std::vector<Outcome> run_forked(const std::vector<std::int32_t>& nodes,
                                 const std::function<std::string(ForkedRank&)>& body);
 

@@ -21,7 +21,8 @@ Plan allgatherv_divided(const Team& team, const Collective& collective) {
   Sequence sequence("allgatherv/divided", team);
   const Region all = sequence.scratch(parts_of({}, collective, {0, team.size()}).size_bytes);
   const std::vector<int> ranks = everyone(team);
-  const auto groups = static_cast<std::uint64_t>((team.size() + kAllgathervTargets - 1) / kAllgathervTargets);
+  const auto targets = static_cast<std::size_t>(targets_per_task(team.size(), kAllgathervTargets));
+  const std::uint64_t groups = (ranks.size() + targets - 1) / targets;
   sequence.copy(own, part_of_rank(all, collective, team.rank));
   for (const int rank : ranks) {
     const Region from = part_of_rank(all, collective, rank);
@@ -37,11 +38,9 @@ Plan allgatherv_divided(const Team& team, const Collective& collective) {
     others.erase(others.begin() + rank);
     for (std::uint64_t s = 0; s < segments; ++s) {
       const Region segment = part_of(from, elements, element_bytes, segments, s);
-      for (std::size_t first = 0; first < others.size(); first += kAllgathervTargets)
-        sequence.task(
-            {.segment = static_cast<std::uint32_t>(s)}, std::array{RankRegion{segment, rank}},
-            of_each(std::span(others).subspan(first, std::min<std::size_t>(kAllgathervTargets, others.size() - first)),
-                    segment));
+      for (std::size_t first = 0; first < others.size(); first += targets)
+        sequence.task({.segment = static_cast<std::uint32_t>(s)}, std::array{RankRegion{segment, rank}},
+                      of_each(std::span(others).subspan(first, std::min(targets, others.size() - first)), segment));
     }
   }
   sequence.publish_tasks();

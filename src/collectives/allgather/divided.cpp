@@ -15,8 +15,9 @@ constexpr int kAllgatherTargets = 4;  // as in bcast_divided
 Plan allgather_divided(const Team& team, const Collective& collective) {
   const std::uint64_t bytes = block_bytes(collective);
   const Region all = result(team, collective);
-  const Segments segments = task_segments(collective, kAllgatherSegmentBytes,
-                                          team.size() * ((team.size() + kAllgatherTargets - 1) / kAllgatherTargets));
+  const int targets = targets_per_task(team.size(), kAllgatherTargets);
+  const Segments segments =
+      task_segments(collective, kAllgatherSegmentBytes, team.size() * ((team.size() + targets - 1) / targets));
   Sequence sequence("allgather/divided", team);
   for (int rank = 0; rank < team.size() && bytes > 0; ++rank) {
     std::vector<int> ranks = everyone(team);
@@ -24,10 +25,10 @@ Plan allgather_divided(const Team& team, const Collective& collective) {
     for (std::uint32_t s = 0; s < segments.count(); ++s) {
       const Region segment = segments.of(block_of(all, collective, rank), s);
       const Region from = collective.in_place ? segment : segments.of({0, bytes, Buffer::input}, s);
-      for (std::size_t first = 0; first < ranks.size(); first += kAllgatherTargets)
+      for (std::size_t first = 0; first < ranks.size(); first += static_cast<std::size_t>(targets))
         sequence.task(
             {.segment = s}, std::array{RankRegion{from, rank}},
-            of_each(std::span(ranks).subspan(first, std::min<std::size_t>(kAllgatherTargets, ranks.size() - first)),
+            of_each(std::span(ranks).subspan(first, std::min(static_cast<std::size_t>(targets), ranks.size() - first)),
                     segment));
     }
   }

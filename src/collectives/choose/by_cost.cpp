@@ -119,7 +119,7 @@ InsideNodes least_inside(const Algorithm& row, const NodeSizes& sizes, const Tea
     if (sums) least.up = ((others + 1) * read + others * all * node.combine_seconds_per_byte) / cores;
     if (spreads) least.down = others * read / cores;
     const auto ranks = static_cast<std::size_t>(sizes.smallest);
-    const std::uint64_t piece = segment / collectives::task_pieces(segment, {});
+    const std::uint64_t piece = segment / collectives::task_pieces(segment, ranks);
     if (levels != nullptr)
       least.first = (sums ? prices.task(piece, ranks, 1) : 0) + (spreads ? prices.task(piece, 1, ranks - 1) : 0);
     return least;

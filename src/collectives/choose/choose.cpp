@@ -16,6 +16,7 @@
 #include "collectives/parts/published.hpp"
 #include "kernels/reduce_sorted.hpp"
 #include "penstock/choice_by_cost.hpp"
+#include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
 #include "penstock/split_model.hpp"
 #include "penstock/tuning.hpp"
@@ -48,6 +49,30 @@ const KindRow& row(CollectiveKind kind) { return kKinds[static_cast<std::size_t>
 
 void check_counts(const Team& team, const Collective& collective);
 void check_graph(const Team& team, const Collective& collective);
+
+/// Whether the flags of all other ranks, whose cache lines come one after another, take no longer than the rounds of
+/// messages that do the same. A message moves four lines: the tail of the queue, the end of the cell before it, its own
+/// cell, and that cell again when it is given back.
+bool few_flags(int ranks) {
+  constexpr int kLinesOfMessage = 4;
+  return ranks - 1 <= kLinesOfMessage * collectives::log2_ceil(ranks);
+}
+
+/// Whether staging buffers save more copies and sums than their signals to each rank cost, against rounds of messages.
+/// Gathers and scatters have a message for each rank anyway.
+bool pays_staging(const Collective& collective, int ranks) {
+  if (!computes(collective.kind) && collective.kind != CollectiveKind::bcast) return true;
+  const Machine::Node node;
+  const double others = ranks - 1;
+  const double rounds = collectives::log2_ceil(ranks);
+  const double share = others / ranks;
+  const auto bytes = static_cast<double>(collectives::block_bytes(collective));
+  const bool sums = computes(collective.kind);
+  const double signals = (sums ? 2 * others : others) - rounds;
+  const double copies = 2 * rounds - (sums ? 1 + 2 * share : 2);
+  return signals * node.flag_seconds <=
+         bytes * (copies * node.copy_seconds_per_byte + (sums ? rounds - share : 0) * node.combine_seconds_per_byte);
+}
 
 bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
 
@@ -260,7 +285,6 @@ Default choose_default(const Team& team, const Collective& collective) {
   constexpr std::uint64_t kMostPairBytes = 256 << 10;  // what a rank sends and receives fits in its core's own cache
   constexpr int kLongChain = 64;
   constexpr int kShortRing = 3;  // nodes among which doubling has no fewer rounds than a ring
-  constexpr int kSharedRanks = 16;
 
   const std::uint64_t bytes = collectives::block_bytes(collective);
   const auto size = static_cast<std::uint64_t>(team.size());
@@ -278,11 +302,11 @@ Default choose_default(const Team& team, const Collective& collective) {
     return {"sorted", "reproducible"};
   }
   const Algorithm* shared_row = find(collective.kind, "shared");
-  if (collective.split == Collective::kAutomatic && team.size() > 1 && team.size() <= kSharedRanks &&
+  if (collective.split == Collective::kAutomatic && team.size() > 1 && few_flags(team.size()) &&
       shared_row != nullptr && shared_row->fits(team, collective) &&
       collectives::published_bytes(team, collective) <= most_published_bytes)
-    return {"shared", "at most " + kib(most_published_bytes) + " to be seen of at most " +
-                          std::to_string(kSharedRanks) + " ranks of one node"};
+    return {"shared", "at most " + kib(most_published_bytes) +
+                          " to be seen on one node: flags of all ranks cost no more than rounds of messages"};
   if (computes(collective.kind) && !collective.commutative && !is_prefix(collective.kind)) {
     if (collectives::shared_node(team, collective) && bytes > kDividedBytes)
       return {"divided", "the operation does not commute; more than " + kib(kDividedBytes) + " on one node"};
@@ -298,11 +322,12 @@ Default choose_default(const Team& team, const Collective& collective) {
   const bool is_whole = collective.kind == CollectiveKind::reduce && size == 2 && bytes <= kMostStagedWholeBytes;
   const Default staged{is_whole ? "staged_whole" : "staged",
                        kib(kLeastStagedBytes) + " to " + kib(is_whole ? kMostStagedWholeBytes : most_staged_bytes) +
-                           " on at most " + std::to_string(is_whole ? 2 : kSharedRanks) +
-                           " ranks of one node, without communication cores"};
+                           (is_whole ? " on 2 ranks" : "") +
+                           " of one node, without communication cores: signals to all ranks cost less than they save"};
   const Algorithm* staging_row = find(collective.kind, staged.name);
   const bool fits_staging = staging_row != nullptr && staging_row->fits(team, collective) && team.progress_cores == 0 &&
-                            bytes > kLeastStagedBytes && bytes <= most_staged_bytes && team.size() <= kSharedRanks;
+                            bytes > kLeastStagedBytes && bytes <= most_staged_bytes &&
+                            pays_staging(collective, team.size());
   if (has_split_tree(collective.kind)) {
     const bool is_shared = collectives::shared_node(team, collective);
     if (collective.split != Collective::kAutomatic)

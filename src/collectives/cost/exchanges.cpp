@@ -57,7 +57,7 @@ class Exchanges : Messages {
       const auto cores = static_cast<double>(std::min<std::uint64_t>(ranks_, cores_of_node()));
       const std::uint64_t of_block = std::clamp<std::uint64_t>(block_ / kRingTaskBytes, 1, kMaxOwnPieces);
       const double own = static_cast<double>(ranks_ * of_block) * prices_.task(block_ / of_block, 1, ranks_) / cores;
-      const std::uint64_t parts = task_pieces(piece, {.most_pieces = 4});
+      const std::uint64_t parts = task_pieces(piece, ranks_, 4);
       const double task = prices_.task(piece / parts, 1, ranks_ - 1);
       const double tasks = rounds * each * static_cast<double>(parts) * task;
       const double work = (tasks + rounds * each * 2 * prices_.overhead()) / cores;

@@ -62,7 +62,7 @@ class Messages {
     const TaskBatches batches = task_batches(slot_bytes, nodes_, sides);
     const std::uint64_t count = std::uint64_t{batches.cuts} * batches.subs;
     const std::uint64_t bytes = slot_bytes / count;
-    const std::uint64_t pieces = task_pieces(bytes, {.most_pieces = kMaxBatchTasks / slots});
+    const std::uint64_t pieces = task_pieces(bytes, ranks_, kMaxBatchTasks / slots);
     const auto cores = static_cast<double>(std::min(ranks_, cores_of_node()));
     const auto turns = [&](std::uint64_t many) {
       return std::ceil(static_cast<double>(many * slots * pieces) / cores);

@@ -452,7 +452,7 @@ class Pipeline {
   Time tasks(std::size_t node, const Time& ready, std::uint32_t first, std::uint32_t count, std::size_t sources,
              std::size_t targets) {
     const std::uint64_t bytes = sizes_.of(first, count);
-    const std::uint64_t pieces = task_pieces(bytes, {});
+    const std::uint64_t pieces = task_pieces(bytes, nodes_[node].size());
     Time end{};
     for (std::uint64_t piece = 0; piece < pieces; ++piece)
       end = std::max(end, clocks_.task(nodes_[node], ready, bytes / pieces, sources, targets));

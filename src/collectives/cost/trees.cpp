@@ -91,7 +91,7 @@ class Trees : Messages {
     if (!by_tasks_) return;
     const std::uint32_t per_batch = segments_per_batch(kind, segments);
     const std::uint64_t batch_bytes = std::min<std::uint64_t>(segments, per_batch) * bytes_;
-    const std::uint64_t pieces = task_pieces(batch_bytes, {});
+    const std::uint64_t pieces = task_pieces(batch_bytes, ranks_);
     per_batch_ = static_cast<double>(std::min(segments, per_batch));
     pieces_ = static_cast<double>(pieces);
     task_up_ = prices_.task(batch_bytes / pieces, ranks_, 1);

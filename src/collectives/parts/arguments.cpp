@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/parts/blocks.hpp"
+#include "collectives/parts/published.hpp"
 
 namespace penstock::collectives {
 namespace {
@@ -64,7 +65,8 @@ bool small_on_one_node(const Team& team, const Collective& collective) {
   for (const std::int32_t node : team.node_of_rank)
     if (node != team.node_of_rank[0]) return false;
   const std::uint64_t bytes = block_bytes(collective);
-  return bytes <= kSharedBytesPerRank && bytes * static_cast<std::uint64_t>(team.size()) <= kSharedBytesPerNode;
+  return bytes <= kSharedBytesPerRank && bytes * static_cast<std::uint64_t>(team.size()) <= kSharedBytesPerNode &&
+         (team.size() == 1 || published_bytes(team, collective) <= team.shared_limit_bytes);
 }
 
 std::uint64_t block_bytes(const Collective& collective) { return collective.count * collective.item_bytes(); }

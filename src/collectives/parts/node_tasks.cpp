@@ -9,16 +9,18 @@ namespace {
 constexpr std::uint64_t kMaxTaskElementBytes = 64 << 10;  // a task combines block by block of this size
 constexpr std::uint64_t kPieceBytes = 64 << 10;
 constexpr std::uint64_t kMaxSegmentPieces = kMaxTasks / kMaxTaskGroups;  // of a segment
-constexpr std::uint32_t kMaxNodeRanks = 32;
+constexpr std::uint64_t kWholePieceRanks = 32;  // with more, each has so many sources or targets that it is cut further
+constexpr std::uint32_t kMaxNodeRanks = kMaxTasks / 2;
 
 }  // namespace
 
-std::uint64_t task_pieces(std::uint64_t bytes, const NodeWork& work) {
-  return std::clamp<std::uint64_t>(bytes / kPieceBytes, 1, std::min(kMaxSegmentPieces, work.most_pieces));
+std::uint64_t task_pieces(std::uint64_t bytes, std::uint64_t ranks, std::uint64_t most_pieces) {
+  const std::uint64_t piece_bytes = kPieceBytes * kWholePieceRanks / std::max(kWholePieceRanks, ranks);
+  return std::clamp<std::uint64_t>(bytes / piece_bytes, 1, std::min(kMaxSegmentPieces, most_pieces));
 }
 
 bool shared_node(const Team& team, const Collective& collective) {
-  return team.single_copy && team.size() > 1 && static_cast<std::uint32_t>(team.size()) <= kMaxTasks / 2 &&
+  return team.single_copy && team.size() > 1 && static_cast<std::uint32_t>(team.size()) <= kMaxNodeRanks &&
          node_count(team) == 1 && collective.radix >= 2 && collective.item_bytes() <= kMaxTaskElementBytes;
 }
 
@@ -69,6 +71,11 @@ Segments task_segments(const Collective& collective, std::uint64_t default_bytes
           std::max(1u, kMaxTasks / static_cast<std::uint32_t>(std::max(1, tasks_per_segment)))};
 }
 
+int targets_per_task(int size, int wanted) {
+  const int most_tasks = static_cast<int>(kMaxTasks) / size;  // of a block
+  return std::max(wanted, (size + most_tasks - 1) / most_tasks);
+}
+
 std::vector<RankRegion> of_each(std::span<const int> ranks, Region region) {
   std::vector<RankRegion> regions;
   for (const int rank : ranks) regions.push_back({region, rank});
@@ -80,7 +87,7 @@ void combine_on_node(Sequence& sequence, const Group& node, const Collective& co
   if (node.size() < 2 || from.size_bytes == 0) return;
   const std::uint64_t element_bytes = collective.item_bytes();
   const std::uint64_t elements = from.size_bytes / element_bytes;
-  const std::uint64_t pieces = task_pieces(from.size_bytes, work);
+  const std::uint64_t pieces = task_pieces(from.size_bytes, node.ranks.size(), work.most_pieces);
   std::vector<int> ranks = node.ranks;
   std::ranges::sort(ranks);
   for (std::uint64_t i = 0; i < pieces; ++i)
@@ -92,7 +99,7 @@ void spread_on_node(Sequence& sequence, const Group& node, const Collective& col
                     const NodeWork& work) {
   if (node.size() < 2 || data.size_bytes == 0) return;
   const std::uint64_t element_bytes = collective.item_bytes();
-  const std::uint64_t pieces = task_pieces(data.size_bytes, work);
+  const std::uint64_t pieces = task_pieces(data.size_bytes, node.ranks.size(), work.most_pieces);
   std::vector<int> others = node.ranks;
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(work.slot));
   for (std::uint64_t i = 0; i < pieces; ++i) {

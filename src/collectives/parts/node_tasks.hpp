@@ -36,6 +36,10 @@ Group from_root(const Team& team, const Collective& collective);
 /// Segments for a plan of `tasks_per_segment` tasks each.
 Segments task_segments(const Collective& collective, std::uint64_t default_bytes, int tasks_per_segment);
 
+/// How many ranks a copy of one rank's block goes to: as many as wanted, or more if the tasks of all blocks would be
+/// too many.
+int targets_per_task(int size, int wanted);
+
 /// The same region of each of `ranks`.
 std::vector<RankRegion> of_each(std::span<const int> ranks, Region region);
 /// All ranks of the team, ascending.
@@ -50,8 +54,8 @@ struct NodeWork {
   std::size_t slot = 0;
   std::uint64_t most_pieces = 32;
 };
-/// Into how many tasks they cut `bytes`.
-std::uint64_t task_pieces(std::uint64_t bytes, const NodeWork& work);
+/// Into how many tasks they cut `bytes` on a node of so many ranks.
+std::uint64_t task_pieces(std::uint64_t bytes, std::uint64_t ranks, std::uint64_t most_pieces = NodeWork{}.most_pieces);
 void combine_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region from, Region into,
                      const NodeWork& work);
 void spread_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region data,

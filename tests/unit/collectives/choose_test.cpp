@@ -93,7 +93,13 @@ TEST(Choose, DependsOnSizeAndTeam) {
     EXPECT_EQ(chosen(node, kind, 8), "shared");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, kFlaggedBytes + 1), "binomial");
   EXPECT_EQ(chosen(node, CollectiveKind::scatter, kFlaggedBytes / 4 + 1), "binomial") << "the root shows all blocks";
-  EXPECT_EQ(chosen(team(std::vector<std::int32_t>(17)), CollectiveKind::bcast, 8), "binomial");
+  const auto many = [](std::size_t ranks) { return team(std::vector<std::int32_t>(ranks)); };
+  EXPECT_EQ(chosen(many(21), CollectiveKind::bcast, 8), "shared");
+  EXPECT_EQ(chosen(many(22), CollectiveKind::bcast, 8), "binomial") << "so many flags take longer than rounds";
+  EXPECT_EQ(chosen(many(64), CollectiveKind::allreduce, 128 << 10), "staged");
+  EXPECT_EQ(chosen(many(64), CollectiveKind::bcast, 256 << 10), "staged");
+  EXPECT_EQ(chosen(many(256), CollectiveKind::bcast, 60'000), "staged");
+  EXPECT_EQ(chosen(many(256), CollectiveKind::bcast, 17'000), "binomial") << "so many signals save too little";
   EXPECT_EQ(chosen(team({0}), CollectiveKind::bcast, 8), "binomial");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 1 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 4 << 20), "staged");

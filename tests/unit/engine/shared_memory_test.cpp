@@ -54,6 +54,17 @@ TEST(Segments, FitTheirLimitOrSaySo) {
   EXPECT_EQ(SegmentLayout::fit(4, 16 << 10, 64 << 20).ranks, 4u);
 }
 
+TEST(Segments, OfManyRanksHaveRoomForTheirBuffers) {
+  for (const std::uint32_t ranks : {2u, 16u, 32u, 64u, 128u, 256u}) {
+    const SegmentLayout usual = SegmentLayout::fit(ranks, 16 << 10, SegmentLayout::usual_bytes(ranks));
+    EXPECT_GE(usual.ring_bytes, 1u << 20) << ranks;
+    EXPECT_GE(usual.payload_bytes, 16u << 10) << ranks;
+    EXPECT_NE(usual.task_table_offset_bytes, 0u) << ranks;
+    const SegmentLayout poor = SegmentLayout::fit(ranks, 16 << 10, ranks * (std::uint64_t{192} << 10));
+    EXPECT_GE(poor.ring_bytes, 64u << 10) << ranks;
+  }
+}
+
 /// Each rank takes its block before it knows what the others can take.
 TEST(Segments, OfDifferentSizesHaveALayoutThatFitsIntoAll) {
   constexpr std::uint32_t kRanks = 3;
