@@ -1,5 +1,6 @@
 // Nodes of 64 and 128 ranks, which are processes that take turns on the cores of this machine: every row of
-// algorithms.def, and what communicators are made for. PENSTOCK_TEST_ALL=1 takes all of it, else a few ranks' worth.
+// algorithms.def, and what communicators are made for. PENSTOCK_TEST_ALL=1 takes all of it, else there are 64 ranks and
+// short data.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 

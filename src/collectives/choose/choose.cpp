@@ -438,7 +438,7 @@ Default choose_default(const Team& team, const Collective& collective) {
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
     }
     case CollectiveKind::barrier:
-      if (nodes < team.size()) return {"hierarchical", "some ranks share a node"};
+      if (is_hierarchy) return {"hierarchical", hierarchy};
       return {"dissemination", "every rank is on a node of its own"};
   }
   return {};

@@ -7,6 +7,7 @@
 
 #include "collectives/parts/group.hpp"
 #include "penstock/collective.hpp"
+#include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
 #include "plan/split.hpp"
 
@@ -299,6 +300,21 @@ TEST(Tree, TheLastLevelOfABroadcastGoesToTheApplication) {
   }
   EXPECT_EQ(application, 8);
   EXPECT_EQ(progress, 7);
+}
+
+/// A leader that hears of each rank of its node one after another would take longer.
+TEST(Choose, BarriersOfManyRanksInFewRounds) {
+  const auto seconds = [](const std::vector<std::int32_t>& nodes, const std::string& algorithm) {
+    std::vector<Plan> plans;
+    for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
+      plans.push_back(plan_collective(Team{.rank = rank, .node_of_rank = nodes},
+                                      {.kind = CollectiveKind::barrier, .algorithm = algorithm}));
+    return simulated_seconds(plans, Team{.rank = 0, .node_of_rank = nodes}, machine_with("rdma-100g"));
+  };
+  std::vector<std::int32_t> nodes(64, 0);
+  EXPECT_LE(seconds(nodes, ""), seconds(nodes, "dissemination"));
+  nodes.resize(128, 1);
+  EXPECT_LT(seconds(nodes, ""), seconds(nodes, "dissemination"));
 }
 
 }  // namespace
