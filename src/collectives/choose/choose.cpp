@@ -51,8 +51,8 @@ void check_counts(const Team& team, const Collective& collective);
 void check_graph(const Team& team, const Collective& collective);
 
 /// Whether the flags of all other ranks, whose cache lines come one after another, take no longer than the rounds of
-/// messages that do the same. A message moves four lines: the tail of the queue, the end of the cell before it, its own
-/// cell, and that cell again when it is given back.
+/// messages that do the same. A message moves four lines: the tail of the queue, the end of the message before it, its
+/// own, and that line again when it is given back.
 bool few_flags(int ranks) {
   constexpr int kLinesOfMessage = 4;
   return ranks - 1 <= kLinesOfMessage * collectives::log2_ceil(ranks);
@@ -439,7 +439,7 @@ Default choose_default(const Team& team, const Collective& collective) {
     }
     case CollectiveKind::barrier:
       if (is_hierarchy) return {"hierarchical", hierarchy};
-      return {"dissemination", "every rank is on a node of its own"};
+      return {"dissemination", nodes > 1 ? "every rank is on a node of its own" : "many ranks of one node"};
   }
   return {};
 }
