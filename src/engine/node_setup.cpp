@@ -88,10 +88,10 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
     const std::uint64_t limit_bytes = std::min(wanted_bytes, free_bytes / 2);  // others need some, too
     const SegmentLayout layout = SegmentLayout::fit(local_size, mine.eager_bytes, limit_bytes);
     if (layout.ranks == 0)
-      throw Error(ErrorCode::no_space, "PENSTOCK_SHARED_BYTES=" + std::to_string(wanted_bytes) + " and half of the " +
-                                           std::to_string(free_bytes) +
-                                           " bytes that are free in /dev/shm; expected more for " +
-                                           std::to_string(local_size) + " ranks");
+      throw Error(ErrorCode::no_space,
+                  "given " + std::to_string(wanted_bytes) +
+                      " bytes of shared memory (PENSTOCK_SHARED_BYTES) and half of the " + std::to_string(free_bytes) +
+                      " bytes that are free in /dev/shm; expected more for " + std::to_string(local_size) + " ranks");
     segment_ = std::make_shared<Segment>(layout, local_rank_);
     mine.block = segment_->address();
     mine.sizes = layout.sizes();
