@@ -26,6 +26,14 @@
 namespace penstock::engine {
 namespace {
 
+/// The node of a rank, which alone holds its segment then.
+Node make_node(Transport& transport, const EngineOptions& options) {
+  NodeSetup setup(transport, std::vector<std::byte>(NodeSetup::memory_bytes(transport.size(), {})), {});
+  setup.exchange_facts(options);
+  setup.exchange_results();
+  return setup.finish(options);
+}
+
 /// Runs `body(transport, node, rank)` on the ranks of one node. A rank may die without an engine.
 template <typename Body>
 void run_node(int ranks, const EngineOptions& options, Body body) {
@@ -33,10 +41,8 @@ void run_node(int ranks, const EngineOptions& options, Body body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank, transport = std::move(transports[static_cast<std::size_t>(rank)])]() mutable {
-      NodeSetup setup(*transport, std::vector<std::byte>(NodeSetup::memory_bytes(ranks, {})), {});
-      setup.exchange_facts(options);
-      setup.exchange_results();
-      body(std::shared_ptr<Transport>(std::move(transport)), setup.finish(options), rank);
+      Node node = make_node(*transport, options);
+      body(std::shared_ptr<Transport>(std::move(transport)), std::move(node), rank);
     });
   for (std::thread& thread : threads) thread.join();
 }
