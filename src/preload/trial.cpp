@@ -39,6 +39,9 @@ double slowdown(const Times& round) {
   return std::min(std::max(advantage, 1 / advantage), kMostSlowdown);
 }
 
+/// MPI has, with this round alone.
+bool has_lost(const Times& round) { return advantage_of_mpi(round) < 1 / kHopeless; }
+
 Server faster(const Times& round) { return advantage_of_mpi(round) > kEven ? Server::mpi : Server::penstock; }
 
 std::uint64_t calls_of_block(std::uint64_t bytes, std::uint64_t least) {
@@ -105,7 +108,7 @@ void Trial::keep(const Times& per_call) noexcept {
 /// Whether the first rounds give a choice.
 bool Trial::open() noexcept {
   const double now = advantage_of_mpi(latest());
-  if (now < 1 / kHopeless) return true;
+  if (has_lost(latest())) return true;
   if (judged_ >= 2) {
     const double before = advantage_of_mpi(window_[(judged_ - 2) % kRounds]);
     if (std::min(now, before) > kClear || std::max(now, before) < 1 / kClear) return true;
@@ -162,15 +165,16 @@ void Trial::judge(const Times& round) {
   if (!is_warm_) {
     is_warm_ = true;
     block_calls_ = calls_per_block_;
-    if (per_call.penstock <= 0 || per_call.mpi <= kHopeless * per_call.penstock) return;
+    if (!has_lost(per_call)) return;
     keep(per_call);
     has_chosen_ = true;
     return rest();
   }
   if (!compared) return rest_undecided();
   keep(per_call);
-  if (has_chosen_ && judged_ == 2 && faster(latest()) != choice_) {
-    // MPI may have set something up in the round that chose alone, so it begins anew with this one.
+  if (has_chosen_ && judged_ == 2 && !has_lost(latest())) {
+    // MPI may have set something up, or waited for a core, in the round that chose alone, so it begins anew with this
+    // one. Even if it is slower in this one, too: a single call that finds cold caches is.
     window_[0] = latest();
     judged_ = 1;
     has_chosen_ = false;

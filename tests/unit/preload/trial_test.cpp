@@ -148,6 +148,21 @@ TEST(Trial, SlowFirstCallsOfMpiDoNotDecide) {
   }
 }
 
+/// A second call that is somewhat slow, as one is that finds cold caches, does not confirm a delayed first one.
+TEST(Trial, AChoiceByOneCallIsConfirmedByOneAsClear) {
+  for (const double second : {1.1, 1.5, 3.9}) {
+    Game game(8);
+    std::uint64_t by_mpi = 0;
+    game.calls(1000, [&](Server server, std::uint64_t) {
+      if (server == Server::penstock) return 1.0;
+      ++by_mpi;
+      return by_mpi == 1 ? 1000 : by_mpi == 2 ? second : 0.5;
+    });
+    EXPECT_EQ(game.trial.choice(), Server::mpi) << second;
+    EXPECT_LT(game.served_by(Server::penstock), 250) << second;
+  }
+}
+
 TEST(Trial, ADisturbedRoundDoesNotDecide) {
   for (std::uint64_t disturbed = 2; disturbed < 400; ++disturbed) {
     Game game(8);
