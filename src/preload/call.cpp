@@ -364,6 +364,29 @@ std::optional<std::uint64_t> agreed_bytes(const Call& call, const Members& membe
   }
 }
 
+std::optional<BlockBytes> block_bytes(const Call& call, const Members& members) {
+  if (is_rooted(call.kind) && (call.root < 0 || call.root >= members.ranks)) return std::nullopt;
+  const Roles roles = roles_of(call, members);
+  BlockBytes made{.in_place = roles.in_place};
+  const auto fill = [](const Side& side, std::uint64_t blocks, std::vector<int>& to) {
+    constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+    std::int64_t left = kMost;
+    to.reserve(blocks);
+    for (std::size_t i = 0; i < blocks; ++i) {
+      const std::int64_t count = side.counts == nullptr ? side.count : side.count_of(i);
+      if (count < 0 || count > kMost) return false;
+      const auto size = count == 0 ? 0 : static_cast<std::int64_t>(size_bytes_of(side.type_of(i)));
+      if (size > kMost || count * size > left) return false;
+      left -= count * size;
+      to.push_back(static_cast<int>(count * size));
+    }
+    return true;
+  };
+  if (roles.sends && !fill(call.send, roles.sent_blocks, made.sent)) return std::nullopt;
+  if (roles.receives && !fill(call.receive, roles.received_blocks, made.received)) return std::nullopt;
+  return made;
+}
+
 bool synchronises(const Call& call) {
   switch (call.kind) {
     case CollectiveKind::barrier: return true;

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <type_traits>
+#include <vector>
 
 #include "penstock/collective.hpp"
 #include "penstock/datatype.hpp"
@@ -118,6 +120,25 @@ constexpr bool knows_lengths(CollectiveKind kind) {
 /// The length of the call by what MPI wants to be equal on all ranks: of a block, or where it has a list of blocks that
 /// all ranks know, of all together. nullopt unless knows_lengths().
 std::optional<std::uint64_t> agreed_bytes(const Call& call, const Members& members);
+
+/// Whether each rank knows what it moves itself in a call of which others may know nothing, see block_bytes().
+constexpr bool has_own_lists(CollectiveKind kind) {
+  return kind == CollectiveKind::gatherv || kind == CollectiveKind::scatterv || kind == CollectiveKind::alltoallv ||
+         kind == CollectiveKind::alltoallw;
+}
+
+/// What a rank sends and receives of each block; empty where the arguments are not significant on it.
+struct BlockBytes {
+  bool in_place = false;
+  std::vector<int> sent{};
+  std::vector<int> received{};
+};
+inline std::uint64_t bytes_of(const std::vector<int>& blocks) {
+  return std::accumulate(blocks.begin(), blocks.end(), std::uint64_t{0});
+}
+
+/// Of a call that has_own_lists(). nullopt if MPI refuses the lists, or all blocks together exceed an int.
+std::optional<BlockBytes> block_bytes(const Call& call, const Members& members);
 
 /// Whether no rank can leave the call before all ranks have entered it, as every rank knows from its own arguments.
 bool synchronises(const Call& call);

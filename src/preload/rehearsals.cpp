@@ -1,12 +1,8 @@
 #include "preload/rehearsals.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
 #include <limits>
-#include <numeric>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,7 +10,6 @@
 #include "preload/contests.hpp"
 #include "preload/own_calls.hpp"
 #include "preload/requests.hpp"
-#include "preload/types.hpp"
 
 namespace penstock::preload {
 namespace {
@@ -33,125 +28,13 @@ constexpr std::uint64_t kBlocksOfARehearsal = 2 * (1 + Trial::kRounds);
 
 std::uint64_t uncounted_batches(std::uint64_t batch_bytes) { return batch_bytes <= kMostCachedBytes ? 1 : 0; }
 
-/// How many blocks a rank sends or receives, at most.
-std::uint64_t blocks_of(CollectiveKind kind, int ranks) {
-  switch (kind) {
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-    case CollectiveKind::allgather:
-    case CollectiveKind::alltoall:
-    case CollectiveKind::reduce_scatter_block: return static_cast<std::uint64_t>(ranks);
-    default: return 1;
-  }
-}
-
-/// A batch of equal operations in flight at once, each with buffers of its own.
-class Batch {
- public:
-  Batch(Call like, std::uint64_t bytes, std::size_t operations, const Members& members)
-      : like_(like),
-        members_(members),
-        block_bytes_(bytes * blocks_of(like.kind, members.ranks)),
-        from_(block_bytes_ * operations),
-        to_(block_bytes_ * operations),
-        requests_(operations, MPI_REQUEST_NULL) {
-    int size_bytes = 1;
-    if (computes(like.kind)) PMPI_Type_size(like.receive.type, &size_bytes);
-    type_ = computes(like.kind) ? like.receive.type : MPI_BYTE;
-    count_ = static_cast<int>(bytes / static_cast<std::uint64_t>(size_bytes));
-    counts_.assign(static_cast<std::size_t>(members.ranks), count_ / members.ranks);
-    counts_.back() += count_ % members.ranks;
-    displacements_.resize(counts_.size());
-    std::exclusive_scan(counts_.begin(), counts_.end(), displacements_.begin(), 0);
-  }
-
-  void run(Server server, Comm& penstock) {
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (server == Server::mpi)
-        start_native(i);
-      else
-        start(i, penstock);
-    }
-    PMPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE);
-  }
-
- private:
-  void start(std::size_t i, Comm& penstock) {
-    Translated translated;
-    Request started;
-    {
-      const OwnCall own;
-      translate(call(i), members_, translated);
-      started = penstock.start(translated.collective, translated.input, translated.output);
-    }
-    make_request(std::move(started), &requests_[i]);
-  }
-
-  Call call(std::size_t i) {
-    Call made = like_;
-    void* const from = from_.data() + i * block_bytes_;
-    void* const to = to_.data() + i * block_bytes_;
-    made.send = side(from, count_, type_);
-    made.receive = side(to, count_, type_);
-    if (made.kind == CollectiveKind::allgatherv) {
-      made.send.count = own_count();
-      made.receive = side(to, counts_.data(), displacements_.data(), type_);
-    } else if (made.kind == CollectiveKind::reduce_scatter) {
-      made.receive = side(to, counts_.data(), static_cast<const int*>(nullptr), type_);
-    }
-    return made;
-  }
-
-  void start_native(std::size_t i) {
-    void* const from = from_.data() + i * block_bytes_;
-    void* const to = to_.data() + i * block_bytes_;
-    const MPI_Comm comm = like_.comm;
-    const MPI_Op op = like_.op;
-    const int root = like_.root;
-    MPI_Request* const request = &requests_[i];
-    switch (like_.kind) {
-      case CollectiveKind::barrier: PMPI_Ibarrier(comm, request); break;
-      case CollectiveKind::bcast: PMPI_Ibcast(to, count_, type_, root, comm, request); break;
-      case CollectiveKind::reduce: PMPI_Ireduce(from, to, count_, type_, op, root, comm, request); break;
-      case CollectiveKind::allreduce: PMPI_Iallreduce(from, to, count_, type_, op, comm, request); break;
-      case CollectiveKind::scan: PMPI_Iscan(from, to, count_, type_, op, comm, request); break;
-      case CollectiveKind::exscan: PMPI_Iexscan(from, to, count_, type_, op, comm, request); break;
-      case CollectiveKind::reduce_scatter_block:
-        PMPI_Ireduce_scatter_block(from, to, count_, type_, op, comm, request);
-        break;
-      case CollectiveKind::reduce_scatter:
-        PMPI_Ireduce_scatter(from, to, counts_.data(), type_, op, comm, request);
-        break;
-      case CollectiveKind::gather: PMPI_Igather(from, count_, type_, to, count_, type_, root, comm, request); break;
-      case CollectiveKind::scatter: PMPI_Iscatter(from, count_, type_, to, count_, type_, root, comm, request); break;
-      case CollectiveKind::allgather: PMPI_Iallgather(from, count_, type_, to, count_, type_, comm, request); break;
-      case CollectiveKind::allgatherv:
-        PMPI_Iallgatherv(from, own_count(), type_, to, counts_.data(), displacements_.data(), type_, comm, request);
-        break;
-      default: PMPI_Ialltoall(from, count_, type_, to, count_, type_, comm, request);
-    }
-  }
-
-  int own_count() const { return counts_[static_cast<std::size_t>(members_.rank)]; }
-
-  Call like_;
-  Members members_;
-  std::uint64_t block_bytes_;
-  std::vector<std::byte> from_;
-  std::vector<std::byte> to_;
-  std::vector<MPI_Request> requests_;
-  MPI_Datatype type_ = MPI_BYTE;
-  int count_ = 0;
-  std::vector<int> counts_{};
-  std::vector<int> displacements_{};
-};
-
 /// What this rank takes for batches that all ranks begin together: where they follow each other, ranks run ahead in
 /// one, and what they save comes back in the next as waiting. The program computes between its calls.
 double ticks_of(Batch& batch, Server server, Comm& penstock, std::uint64_t batches, std::uint64_t uncounted) {
   Collective barrier;
   barrier.kind = CollectiveKind::barrier;
   double sum = 0;
+  batch.begin_with_first();
   for (std::uint64_t i = 0; i < uncounted + batches; ++i) {
     {
       const OwnCall own;
@@ -165,56 +48,115 @@ double ticks_of(Batch& batch, Server server, Comm& penstock, std::uint64_t batch
   return sum;
 }
 
-/// The greatest of the ranks. Collective.
-std::uint64_t greatest(std::uint64_t number, Comm& penstock) {
-  std::vector<Times> greatest_times{{.penstock = static_cast<double>(number)}};
-  combine_over_ranks(penstock, ReduceOp::max, greatest_times);
-  return static_cast<std::uint64_t>(greatest_times.front().penstock);
+/// The greatest of the ranks' numbers. Collective.
+Times greatest(const Times& numbers, Comm& penstock) {
+  std::vector<Times> all{numbers};
+  combine_over_ranks(penstock, ReduceOp::max, all);
+  return all.front();
 }
 
 }  // namespace
 
+/// Of the calls of a rehearsal; equal on all ranks.
+struct Rehearsals::Size {
+  std::uint64_t bytes = 0;         ///< of a call, see Trial
+  std::uint64_t memory_bytes = 0;  ///< that a call needs, at most
+
+  bool fits() const noexcept { return memory_bytes <= kMostMemoryBytes; }
+  /// Whether the first rehearsal moves little more than the program has moved.
+  bool is_small(std::uint64_t moved_bytes) const noexcept {
+    return kBlocksOfARehearsal * (1 + uncounted_batches(bytes)) * bytes <= kMostAheadBytes + moved_bytes;
+  }
+};
+
 bool Rehearsals::Part::rests() noexcept {
-  if (!trial.has_chosen() || !trial.rests()) return false;
-  if (trial.choice() == Server::penstock) in_flight = std::max<std::uint64_t>(in_flight, preload::in_flight() + 1);
+  if (kept != nullptr ? !kept->looks.rests(trial) : (!trial.has_chosen() || !trial.rests())) return false;
+  count_in_flight();
   return true;
 }
 
+void Rehearsals::Part::count_in_flight() noexcept {
+  if (trial.choice() == Server::penstock) in_flight = std::max<std::uint64_t>(in_flight, preload::in_flight() + 1);
+}
+
 Rehearsals::Part* Rehearsals::of(const Call& call, const Members& members) {
+  if (has_own_lists(call.kind)) return of_lists(call, members);
   const std::optional<std::uint64_t> bytes = agreed_bytes(call, members);
   if (!bytes || *bytes > static_cast<std::uint64_t>(std::numeric_limits<int>::max()) || !is_exact(call, members.ranks))
     return nullptr;
   Part& part = parts_.of(call.kind, *bytes);
   if (!part.trial.has_chosen()) ++part.calls;
-  if (part.trial.choice() == Server::penstock)
-    part.in_flight = std::max<std::uint64_t>(part.in_flight, preload::in_flight() + 1);
+  part.count_in_flight();
   if (part.trial.rests()) return &part;
-  const bool is_small =
-      part.trial.has_chosen() ||
-      (kBlocksOfARehearsal * (1 + uncounted_batches(*bytes)) * *bytes <= kMostAheadBytes + part.calls * *bytes &&
-       2 * *bytes * blocks_of(call.kind, members.ranks) <= kMostMemoryBytes);
-  if (is_small) {
+  const Size size{*bytes, 2 * *bytes * blocks_of(call.kind, members.ranks)};
+  if (part.trial.has_chosen() || (size.is_small(part.calls * *bytes) && size.fits())) {
     part.trial.hold();
     due_.push_back({&part, call, *bytes});
   }
   return &part;
 }
 
-void Rehearsals::run(Comm& penstock, const Members& members) {
-  for (const Due& each : std::exchange(due_, {})) rehearse(each, penstock, members);
+Rehearsals::Part* Rehearsals::of_lists(const Call& call, const Members& members) {
+  auto& part = of_lists_[static_cast<std::size_t>(call.kind)];
+  if (part == nullptr) part = std::make_unique<Part>(std::make_unique<Kept>());
+  if (part->rests()) return part.get();
+  Kept& kept = *part->kept;
+  part->count_in_flight();
+  // Now: the program may change its lists when the call has completed.
+  if (std::optional<BlockBytes> blocks = block_bytes(call, members))
+    kept.patterns.emplace_back(call, *std::move(blocks));
+  else
+    kept.is_whole = false;
+  if (kept.looks.keep(part->trial)) due_.push_back({part.get(), call, 0});
+  return part.get();
 }
 
-void Rehearsals::rehearse(const Due& due, Comm& penstock, const Members& members) {
-  Trial& trial = due.part->trial;
-  const std::uint64_t bytes = std::max<std::uint64_t>(due.bytes, 1);
-  const std::uint64_t fit = kMostMemoryBytes / (2 * bytes * blocks_of(due.like.kind, members.ranks));
-  const std::uint64_t calls = std::min(kBytesOfCalls / bytes, kMostCalls);
-  const std::uint64_t at_once = std::min({greatest(due.part->in_flight, penstock), kMostInFlight, calls, fit});
-  const std::uint64_t in_flight = std::max<std::uint64_t>(at_once, 1);
+void Rehearsals::run(Comm& penstock, const Members& members) {
+  for (const Due& each : std::exchange(due_, {})) {
+    if (each.part->kept != nullptr) {
+      look(*each.part, penstock, members);
+      continue;
+    }
+    const std::uint64_t bytes = std::max<std::uint64_t>(each.bytes, 1);
+    std::vector<Pattern> patterns;
+    patterns.emplace_back(each.like, each.bytes, members);
+    rehearse(*each.part, std::move(patterns), {bytes, 2 * bytes * blocks_of(each.like.kind, members.ranks)}, penstock,
+             members);
+  }
+}
+
+void Rehearsals::look(Part& part, Comm& penstock, const Members& members) {
+  Kept& kept = *part.kept;
+  std::vector<Pattern> patterns = std::exchange(kept.patterns, {});
+  Times own{.mpi_bytes = std::exchange(kept.is_whole, true) ? 0.0 : 1.0};
+  for (const Pattern& each : patterns) {
+    const auto sent = static_cast<double>(each.sent_bytes());
+    const auto received = static_cast<double>(each.received_bytes());
+    own.mpi += std::max(sent, received) / static_cast<double>(Looks::kKept);
+    own.penstock_bytes = std::max(own.penstock_bytes, sent + received);
+  }
+  const Times all = greatest(own, penstock);
+  std::optional<std::uint64_t> bytes;
+  if (all.mpi_bytes == 0) bytes = static_cast<std::uint64_t>(all.mpi);
+  const Size size{std::max<std::uint64_t>(bytes.value_or(0), 1),
+                  std::max<std::uint64_t>(static_cast<std::uint64_t>(all.penstock_bytes), 1)};
+  if (part.kept->looks.look(part.trial, bytes) && size.fits() &&
+      (part.trial.has_chosen() || size.is_small(kept.looks.moved_bytes())))
+    rehearse(part, std::move(patterns), size, penstock, members);
+}
+
+void Rehearsals::rehearse(Part& part, std::vector<Pattern> patterns, const Size& size, Comm& penstock,
+                          const Members& members) {
+  Trial& trial = part.trial;
+  const std::uint64_t calls = std::min(kBytesOfCalls / size.bytes, kMostCalls);
+  const auto at_once =
+      static_cast<std::uint64_t>(greatest({.penstock = static_cast<double>(part.in_flight)}, penstock).penstock);
+  const std::uint64_t in_flight =
+      std::max<std::uint64_t>(std::min({at_once, kMostInFlight, calls, kMostMemoryBytes / size.memory_bytes}), 1);
   const std::uint64_t batches = std::max<std::uint64_t>(calls / in_flight, 1);
-  const std::uint64_t uncounted = uncounted_batches(in_flight * bytes);
+  const std::uint64_t uncounted = uncounted_batches(in_flight * size.bytes);
   trial.set_block_calls(in_flight * (batches + uncounted));
-  Batch batch(due.like, due.bytes, in_flight, members);
+  Batch batch(std::move(patterns), in_flight, members);
   do {
     Times times;
     const bool mpi_first = trial.begins_with_mpi();
@@ -222,9 +164,7 @@ void Rehearsals::rehearse(const Due& due, Comm& penstock, const Members& members
     times.penstock = ticks_of(batch, Server::penstock, penstock, batches, uncounted);
     if (!mpi_first) times.mpi = ticks_of(batch, Server::mpi, penstock, batches, uncounted);
     // Of the slowest rank: one that is done early computes, and later waits for it.
-    std::vector<Times> longest{times};
-    combine_over_ranks(penstock, ReduceOp::max, longest);
-    trial.judge(longest.front());
+    trial.judge(greatest(times, penstock));
   } while (!trial.has_chosen());
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from preload.launch import ALL, HOOKED, MPIS, Done, preloaded, program
 
-#: In measured.c and counts.c.
+#: In measured.c, counts.c and rehearsed_lists.c.
 CALLS = 300
 #: In rooted.c.
 ROOTED_CALLS = 2000
@@ -135,6 +135,24 @@ def test_non_blocking_ones_are_rehearsed(abi: str, ranks: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("abi", HOOKED)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [2, 4])
+@pytest.mark.parametrize("longest", [4, 100000])
+def test_non_blocking_lists_go_to_a_faster_mpi(abi: str, ranks: int, longest: int, tmp_path: Path) -> None:
+    arguments = ("rehearsed_lists", str(longest))
+    done = measured(abi, ranks, tmp_path, *arguments, tool="unequal_lists", LISTS_MOVE_NOTHING="1")
+    for operation in COUNTED:
+        goes_to_mpi(done, f"i{operation}", CALLS)
+
+
+@pytest.mark.parametrize("abi", HOOKED)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
+def test_non_blocking_lists_stay_penstocks_if_mpi_is_slow(abi: str, ranks: int, tmp_path: Path) -> None:
+    done = measured(abi, ranks, tmp_path, "rehearsed_lists", tool="unequal_lists")
+    for operation in COUNTED:
+        assert (done.served(f"i{operation}"), done.native(f"i{operation}")) == (CALLS, {}), done.err
+
+
+@pytest.mark.parametrize("abi", HOOKED)
 @pytest.mark.parametrize("in_flight", [1, 3])
 def test_a_rehearsal_has_as_many_in_flight_as_the_program(abi: str, in_flight: int, tmp_path: Path) -> None:
     done = measured(abi, 2, tmp_path, "in_flight", str(in_flight), tool="counts_in_flight")
@@ -161,7 +179,18 @@ def test_sums_whose_bits_depend_on_their_order_are_not_measured(abi: str, tmp_pa
 @pytest.mark.parametrize("abi", MPIS)
 @pytest.mark.parametrize(
     "name",
-    ["collectives", "completions", "counts", "lives", "neighbors", "rehearsed", "repeated", "rooted", "verified"],
+    [
+        "collectives",
+        "completions",
+        "counts",
+        "lives",
+        "neighbors",
+        "rehearsed",
+        "rehearsed_lists",
+        "repeated",
+        "rooted",
+        "verified",
+    ],
 )
 def test_programs_that_are_measured(abi: str, name: str, tmp_path: Path) -> None:
     arguments = ["20"] if name == "lives" else []

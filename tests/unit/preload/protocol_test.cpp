@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "preload/contest.hpp"
+#include "preload/looks.hpp"
 #include "preload/shared_times.hpp"
 
 namespace penstock::preload {
@@ -24,7 +25,7 @@ constexpr int kJobRanks = 5;
 constexpr int kLengths = 3;
 
 struct Step {
-  enum class Kind : std::uint8_t { waiting, rooted, lists, nonblocking, free };
+  enum class Kind : std::uint8_t { waiting, rooted, lists, nonblocking, nonblocking_lists, free };
   Kind kind = Kind::waiting;
   int comm = 0;    ///< of all that the program makes
   int length = 0;  ///< of calls with lists: of other ranks' blocks, so no rank may go by it
@@ -40,7 +41,12 @@ struct Known {
   std::optional<SharedTimes> shared{};
   std::size_t slots = 0;
   std::set<int> kept{};  ///< calls that may take the short way: differs between ranks
-  bool is_due() const { return !due.empty() || !rehearsals_due.empty(); }
+  Looks looks{};
+  Trial lists_trial = Looks::new_trial();
+  Times own_lists{};  ///< those that are kept: their bytes, and as times whether one is missing
+  bool look_is_due = false;
+  bool rehearses_lists = false;
+  bool is_due() const { return !due.empty() || !rehearsals_due.empty() || look_is_due; }
 };
 
 /// Where ranks meet: a call that waits for all ranks, or a sum of times inside it.
@@ -52,7 +58,7 @@ struct Meeting {
 /// One rank between two meetings.
 struct Process {
   std::size_t next = 0;  ///< of the steps of its program
-  enum class Phase : std::uint8_t { runs, settles, rehearses, in_call } phase = Phase::runs;
+  enum class Phase : std::uint8_t { runs, settles, rehearses, looks, rehearses_lists, in_call } phase = Phase::runs;
   std::map<int, Known> known{};
   std::map<int, std::uint64_t> calls{};  ///< on each communicator
   std::uint64_t clock = 0;
@@ -68,7 +74,7 @@ class Job {
     // A serial program of the whole job: every rank has the steps of its communicators in this order.
     std::set<int> freed;
     for (int i = 0; i < steps; ++i) {
-      Step step{static_cast<Step::Kind>(below(4)), below(kComms), below(kLengths), below(kJobRanks)};
+      Step step{static_cast<Step::Kind>(below(5)), below(kComms), below(kLengths), below(kJobRanks)};
       if (below(400) == 0) step.kind = Step::Kind::free;
       if (freed.contains(step.comm)) continue;
       if (step.comm == kRootedAlone && step.kind == Step::Kind::waiting) step.kind = Step::Kind::rooted;
@@ -102,6 +108,7 @@ class Job {
   std::uint64_t by_mpi = 0;
   std::uint64_t chosen_by_rooted_alone = 0;      ///< calls after a choice
   std::map<Server, std::uint64_t> with_lists{};  ///< calls, by whom their trial had chosen
+  std::map<Server, std::uint64_t> non_blocking_lists{};
 
  private:
   static constexpr int kComms = 6;
@@ -159,6 +166,17 @@ class Job {
         ++process.next;
         return;
       }
+      case Step::Kind::nonblocking_lists: {
+        if (!known.looks.rests(known.lists_trial)) {
+          known.own_lists.mpi_bytes += static_cast<double>(bytes_of(step, rank)) / Looks::kKept;
+          known.own_lists.mpi += below(200) == 0 ? 1 : 0;
+          known.look_is_due = known.looks.keep(known.lists_trial);
+        }
+        ++non_blocking_lists[known.lists_trial.choice()];
+        note(rank, step.comm, known.lists_trial.choice());
+        ++process.next;
+        return;
+      }
       case Step::Kind::rooted:
       case Step::Kind::lists:
         play(rank, step, known);
@@ -180,6 +198,20 @@ class Job {
         if (!known.rehearsals_due.empty()) {
           process.phase = Process::Phase::rehearses;
           known.rehearsals_due.front()->set_block_calls(1);
+          return meet(rank, step.comm,
+                      {{.penstock = static_cast<double>(below(100)), .mpi = static_cast<double>(below(100))}});
+        }
+        [[fallthrough]];
+      case Process::Phase::looks:
+        if (known.look_is_due) {
+          process.phase = Process::Phase::looks;
+          return meet(rank, step.comm, {std::exchange(known.own_lists, {})});
+        }
+        [[fallthrough]];
+      case Process::Phase::rehearses_lists:
+        if (known.rehearses_lists) {
+          process.phase = Process::Phase::rehearses_lists;
+          known.lists_trial.set_block_calls(1);
           return meet(rank, step.comm,
                       {{.penstock = static_cast<double>(below(100)), .mpi = static_cast<double>(below(100))}});
         }
@@ -255,6 +287,14 @@ class Job {
       trial.judge(sums.front());
       if (trial.has_chosen()) known.rehearsals_due.erase(known.rehearsals_due.begin());
       ++rehearsed;
+    } else if (process.phase == Process::Phase::looks) {
+      known.look_is_due = false;
+      std::optional<std::uint64_t> bytes;
+      if (sums.front().mpi == 0) bytes = static_cast<std::uint64_t>(sums.front().mpi_bytes);
+      known.rehearses_lists = known.looks.look(known.lists_trial, bytes);
+    } else if (process.phase == Process::Phase::rehearses_lists) {
+      known.lists_trial.judge(sums.front());
+      known.rehearses_lists = !known.lists_trial.has_chosen();
     }
   }
 
@@ -268,12 +308,40 @@ class Job {
   std::map<std::pair<int, std::uint64_t>, Server> servers_{};
 };
 
+/// Calls of one length, then a look. MPI is twice as slow with long ones, and Penstock with short ones.
+TEST(Looks, EachLengthHasItsChoice) {
+  Looks looks;
+  Trial trial = Looks::new_trial();
+  std::uint64_t rehearsals = 0;
+  const auto call_until_look = [&](std::uint64_t bytes) {
+    for (;;)
+      if (!looks.rests(trial) && looks.keep(trial)) break;
+    if (!looks.look(trial, bytes)) return;
+    ++rehearsals;
+    trial.set_block_calls(4);
+    do {
+      const bool is_long = bytes > 1000;
+      trial.judge({.penstock = is_long ? 1.0 : 2.0, .mpi = is_long ? 2.0 : 1.0});
+    } while (!trial.has_chosen());
+  };
+  for (int turn = 0; turn < 5; ++turn) {
+    call_until_look(8);
+    EXPECT_EQ(trial.choice(), Server::mpi);
+    call_until_look(100000);
+    EXPECT_EQ(trial.choice(), Server::penstock);
+  }
+  EXPECT_EQ(rehearsals, 2);
+  looks.look(trial, std::nullopt);
+  EXPECT_EQ(trial.choice(), Server::penstock);  // as before, if a rank does not know the lengths
+}
+
 TEST(Protocol, RanksAgreeAndNoneWaitsForEver) {
   std::uint64_t settled = 0;
   std::uint64_t rehearsed = 0;
   std::uint64_t by_mpi = 0;
   std::uint64_t chosen_by_rooted_alone = 0;
   std::map<Server, std::uint64_t> with_lists;
+  std::map<Server, std::uint64_t> non_blocking_lists;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Job job(seed, 2000);
     EXPECT_TRUE(job.run()) << "a deadlock, seed " << seed;
@@ -283,6 +351,7 @@ TEST(Protocol, RanksAgreeAndNoneWaitsForEver) {
     by_mpi += job.by_mpi;
     chosen_by_rooted_alone += job.chosen_by_rooted_alone;
     for (const auto& [server, calls] : job.with_lists) with_lists[server] += calls;
+    for (const auto& [server, calls] : job.non_blocking_lists) non_blocking_lists[server] += calls;
   }
   EXPECT_GT(settled, 1000);
   EXPECT_GT(rehearsed, 1000);
@@ -290,6 +359,8 @@ TEST(Protocol, RanksAgreeAndNoneWaitsForEver) {
   EXPECT_GT(chosen_by_rooted_alone, 10000);
   EXPECT_GT(with_lists[Server::mpi], 1000);
   EXPECT_GT(with_lists[Server::penstock], 1000);
+  EXPECT_GT(non_blocking_lists[Server::mpi], 1000);
+  EXPECT_GT(non_blocking_lists[Server::penstock], 1000);
 }
 
 }  // namespace
