@@ -38,10 +38,12 @@ void CellMessages::send(int peer, const Header& header, ConstBytes payload, Oper
 
 /// Whether the oldest operation can be completed without the message. A rank that has completed that operation may not
 /// receive for long, and whatever it gets keeps its cell. If there are more such ranks than cells, those that still
-/// wait in the operation would get nothing. All that they need of it finds the reserve, since they receive.
+/// wait in the operation would get nothing. All that they need of it finds the reserve, since they receive. A notice is
+/// not needed: see FailuresForAll.
 bool CellMessages::can_wait(const Header& header) const {
   return header.sequence > core_.operations.base() || header.kind == MessageKind::probe ||
-         header.kind == MessageKind::completed || header.kind == MessageKind::promised;
+         header.kind == MessageKind::completed || header.kind == MessageKind::promised ||
+         header.kind == MessageKind::notice;
 }
 
 bool CellMessages::all_can_wait(const Fifo<Outgoing>& backlog) const {

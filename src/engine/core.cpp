@@ -147,10 +147,12 @@ void Core::fail(Operation& operation, const Error& error, bool tell_all, int par
   cancel(operation);
   try {
     for (int peer = 0; tell_all && peer < node.team.size(); ++peer)
-      if (peer != rank) send_notice(peer, operation.sequence, *operation.error, is_death, partner);
+      if (peer != rank) send_notice(MessageKind::notice, peer, operation.sequence, *operation.error, is_death, partner);
   } catch (const std::bad_alloc&) {
-    // The peers find this failure when they wait for this rank's messages.
+    // Peers of this node find this failure below, others when they wait for this rank's messages.
   }
+  // After the notices: who finds it here has been sent the notice, if there was a cell for it.
+  if (tell_all && node.segment) FailuresForAll::add(own_slot(), operation.sequence);
   finish_if_over(operation);
 }
 
@@ -189,13 +191,14 @@ void Core::fail_all(const Error& error) noexcept {
   });
 }
 
-void Core::send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner, bool to_all) {
+void Core::send_notice(MessageKind kind, int peer, std::uint64_t sequence, const Error& error, bool is_death,
+                       int partner) {
   const std::size_t text_bytes = std::min<std::size_t>(error.message().size(), kNoticeTextBytes);
-  const Notice notice{static_cast<std::int32_t>(error.code()), is_death ? 1 : 0, error.rank(), partner, to_all ? 1 : 0};
+  const Notice notice{static_cast<std::int32_t>(error.code()), is_death ? 1 : 0, error.rank(), partner};
   std::array<std::byte, kNoticeBytes> body;
   std::memcpy(body.data(), &notice, sizeof notice);
   std::memcpy(body.data() + sizeof notice, error.message().data(), text_bytes);
-  Header header = this->header(sequence, MessageKind::notice);
+  Header header = this->header(sequence, kind);
   header.payload_bytes = static_cast<std::uint32_t>(sizeof notice + text_bytes);
   send(peer, header, ConstBytes(body).first(sizeof notice + text_bytes), nullptr);
 }
@@ -210,10 +213,11 @@ void Core::on_notice(const Header& header, ConstBytes payload) {
   const ConstBytes rest = payload.subspan(sizeof notice);
   const std::string text(reinterpret_cast<const char*>(rest.data()), rest.size());
   const int origin = static_cast<int>(header.source);
+  const bool must_tell = header.kind == MessageKind::refusal;
   if (notice.partner == rank)
-    fail(failing, Error(static_cast<ErrorCode>(notice.code), text, origin), notice.is_told_to_all == 0);
+    fail(failing, Error(static_cast<ErrorCode>(notice.code), text, origin), must_tell);
   else if (notice.is_death != 0)  // a third rank has died
-    fail(failing, PeerGone(text, notice.culprit), notice.is_told_to_all == 0);
+    fail(failing, PeerGone(text, notice.culprit), must_tell);
   else
     fail(failing,
          Error(ErrorCode::peer_failed, "rank " + std::to_string(origin) + " failed in this operation: " + text, origin),
@@ -233,12 +237,12 @@ void Core::on_late(const Header& header) {
   }
   const std::string where = "operation " + std::to_string(header.sequence);
   if (const int gone = detector.find_dead(); gone >= 0)  // as in fail_mismatch()
-    return send_notice(peer, header.sequence, FailureDetector::gone_error(gone, where), true, -1, false);
-  send_notice(peer, header.sequence,
+    return send_notice(MessageKind::refusal, peer, header.sequence, FailureDetector::gone_error(gone, where), true, -1);
+  send_notice(MessageKind::refusal, peer, header.sequence,
               mismatch_error(peer, where,
                              "rank " + std::to_string(rank) + " completed it without the message that rank " +
                                  std::to_string(peer) + " sent"),
-              false, peer, false);
+              false, peer);
 }
 
 }  // namespace penstock::engine

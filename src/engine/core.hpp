@@ -164,8 +164,7 @@ class Core {
   };
   void run_ready(const Ready& ready);
   Error mismatch_error(int peer, const std::string& where, const std::string& what) const;
-  void send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner,
-                   bool to_all = true);
+  void send_notice(MessageKind kind, int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner);
 
   Doorbell private_bell_;  ///< without a segment
   Fifo<Ready> ready_;

@@ -354,6 +354,7 @@ void Executor::check_peers(Caller by) noexcept {
   caller = by;
   try {
     receive_from_gone_ranks();
+    fail_what_peers_have_failed();
     operations.for_each_unfinished([&](Operation& each) {
       if (each.call.plan && !each.has_failed()) check(each);
     });

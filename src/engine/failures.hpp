@@ -1,5 +1,4 @@
-// Bits in shared memory by which a rank tells its node that it has failed an operation, whose memory peers may be
-// reading.
+// Bits in shared memory by which a rank tells its node that it has failed an operation.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,9 @@ class PeerGone final : public Error {
   PeerGone(const std::string& text, int rank) : Error(ErrorCode::peer_failed, text, rank) {}
 };
 
-/// One bit per operation and rank. An operation uses the bit of its sequence modulo RankSlot::kFailureBits. It may
-/// begin only when the previous user of the bit is over: may_begin().
+/// For peers that may be reading memory of the operation. One bit per operation and rank. An operation uses the bit of
+/// its sequence modulo RankSlot::kFailureBits. It may begin only when the previous user of the bit is over:
+/// may_begin().
 class Failures {
  public:
   static bool may_begin(std::uint64_t sequence, std::uint64_t completed_before) {
@@ -41,6 +41,36 @@ class Failures {
     return slot.failed[sequence % RankSlot::kFailureBits / 64];
   }
   static std::uint64_t bit_of(std::uint64_t sequence) { return std::uint64_t{1} << sequence % 64; }
+};
+
+/// For peers that wait in the operation: those that the rank has failed by itself, and of which it tells all others. A
+/// notice of it needs a cell, and ranks that do not receive can hold all cells; these bits need nothing. A word has the
+/// bits of a block of operations, and the number of that block.
+class FailuresForAll {
+ public:
+  static constexpr std::uint64_t kBlock = 16;
+  /// A rank that fails an operation knows at least of so many before whether it has failed them.
+  static constexpr std::uint64_t kForgets = (RankSlot::kFailureWords - 1) * kBlock;
+
+  static void add(RankSlot& own, std::uint64_t sequence) {
+    std::atomic<std::uint64_t>& word = word_of(own, sequence);
+    const std::uint64_t before = word.load(std::memory_order_relaxed);
+    if (block_in(before) > sequence / kBlock) return;  // see has()
+    const std::uint64_t of_block = block_in(before) == sequence / kBlock ? before : sequence / kBlock << kBlock;
+    word.store(of_block | std::uint64_t{1} << sequence % kBlock, std::memory_order_seq_cst);
+  }
+  /// Also if the peer does not know it any more, and the operation is over there.
+  static bool has(RankSlot& peer, std::uint64_t sequence) {
+    const std::uint64_t word = word_of(peer, sequence).load(std::memory_order_seq_cst);
+    if (block_in(word) == sequence / kBlock) return (word >> sequence % kBlock & 1) != 0;
+    return block_in(word) > sequence / kBlock && peer.completed_before.load(std::memory_order_seq_cst) > sequence;
+  }
+
+ private:
+  static std::uint64_t block_in(std::uint64_t word) { return word >> kBlock; }
+  static std::atomic<std::uint64_t>& word_of(RankSlot& slot, std::uint64_t sequence) {
+    return slot.failed_for_all[sequence / kBlock % RankSlot::kFailureWords];
+  }
 };
 
 }  // namespace penstock::engine

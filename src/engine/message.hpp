@@ -14,7 +14,8 @@ enum class MessageKind : std::uint8_t {
   data,       ///< a piece of a long message [transfer]
   fin,        ///< the receiver has read the long message [transfer]
   signal,     ///< a signal step [shared]
-  notice,     ///< the operation failed at the source; the payload is a Notice and the text
+  notice,     ///< the operation failed at the source, which tells all ranks; the payload is a Notice and the text
+  refusal,    ///< the same, but the source tells this rank alone, which must tell the others: it had completed it
   probe,      ///< carries the signature, so that a mismatch is found while ranks wait for each other
   completed,  ///< answers a probe: the operation is complete at the source, which sends nothing more for it
   promised,   ///< answers a probe: the source still runs the operation, and has so many messages for the asker [count]
@@ -77,9 +78,6 @@ struct Notice {
   std::int32_t is_death = 0;  ///< 1: the culprit has died
   std::int32_t culprit = -1;  ///< Error::rank()
   std::int32_t partner = -1;  ///< of a mismatch: the other rank concerned; or -1
-  /// 1: the source sends the notice to all ranks. 0: it sends the notice to one rank, which must tell the others. A
-  /// rank that has completed the operation answers late messages with 0.
-  std::int32_t is_told_to_all = 1;
 };
 inline constexpr std::uint32_t kNoticeTextBytes = 900;
 inline constexpr std::uint32_t kNoticeBytes = sizeof(Notice) + kNoticeTextBytes;  ///< at most

@@ -86,7 +86,8 @@ ConstBytes Routes::source_of(const Operation& operation, const Step& step) {
 
 void Routes::arrive(const Header& header, ConstBytes payload) {
   switch (header.kind) {
-    case MessageKind::notice: return on_notice(header, payload);
+    case MessageKind::notice:
+    case MessageKind::refusal: return on_notice(header, payload);
     case MessageKind::completed: return on_completed(header);
     case MessageKind::promised: return on_promised(header);
     default: the<Inbox>().arrive(header, payload);
@@ -159,6 +160,35 @@ void Routes::receive_from_gone_ranks() {
     the<CellMessages>().send_waiting();  // which drops what is for dead ranks
   }
   while (has_remote && the<RemoteMessages>().receive()) drain();
+}
+
+// A notice may wait for a cell for as long as other ranks do not receive; see FailuresForAll.
+void Routes::fail_what_peers_have_failed() {
+  if (!node.segment) return;
+  std::vector<std::pair<std::uint64_t, int>> found;
+  operations.for_each_unfinished([&](const Operation& each) {
+    if (each.has_failed()) return;
+    const auto has_failed_it = [&](int peer) {
+      return peer != rank && FailuresForAll::has(slot(local(peer)), each.sequence);
+    };
+    const auto peer = std::ranges::find_if(node.ranks, has_failed_it);
+    if (peer != node.ranks.end()) found.emplace_back(each.sequence, *peer);
+  });
+  if (found.empty()) return;
+  // The notice, which says why, may have come: it is among the messages that are there now.
+  constexpr std::size_t kMostOfARank = 2;  // calls that receive all cells of one rank
+  for (std::size_t left = kMostOfARank * node.ranks.size(); left > 0 && the<CellMessages>().receive(); --left) {
+  }
+  for (const auto& [sequence, peer] : found) {
+    Operation* const failing = operations.find(sequence);
+    if (failing == nullptr || detector.find_gone_in(*failing) >= 0) continue;
+    fail(*failing,
+         Error(ErrorCode::peer_failed,
+               "rank " + std::to_string(peer) + " failed in " + describe(*failing) +
+                   "; its message that says why waits until ranks that are late receive others",
+               peer),
+         false);
+  }
 }
 
 void Routes::check(Operation& operation) {

@@ -47,6 +47,8 @@ class Routes : public Core {
   ConstBytes source_of(const Operation& operation, const Step& step);
   bool poll();
   void receive_from_gone_ranks();
+  /// Fails operations that ranks of this node have failed, also if their notices do not come.
+  void fail_what_peers_have_failed();
   /// Fails the operation if it waits for a rank that has gone.
   void check(Operation& operation);
 
