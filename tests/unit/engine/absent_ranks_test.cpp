@@ -15,16 +15,16 @@
 namespace penstock::engine {
 namespace {
 
-constexpr int kRanks = 64;
-constexpr int kLast = kRanks - 1;
-constexpr int kAbsent = 40;  // ranks 1 to 40: more than a rank has cells
+constexpr int kManyRanks = 64;
+constexpr int kLastRank = kManyRanks - 1;
+constexpr int kAbsentRanks = 40;  // ranks 1 to 40: more than a rank has cells
 
 /// Rank 0 and the last one send each other a number.
 std::shared_ptr<const Plan> exchange_of_two_plan(int rank) {
-  PlanBuilder builder("test/exchange", rank, kRanks);
-  if (rank == 0 || rank == kLast) {
-    builder.send({0, 8, Buffer::input}, kLast - rank, 0);
-    builder.recv({0, 8, Buffer::output}, kLast - rank, 0);
+  PlanBuilder builder("test/exchange", rank, kManyRanks);
+  if (rank == 0 || rank == kLastRank) {
+    builder.send({0, 8, Buffer::input}, kLastRank - rank, 0);
+    builder.recv({0, 8, Buffer::output}, kLastRank - rank, 0);
   }
   return std::make_shared<const Plan>(std::move(builder).finish(8, 8));
 }
@@ -59,16 +59,15 @@ TEST(FailuresForAll, AreKnownUntilOneFarAheadFails) {
 // Rank 0 fails an operation for which many ranks are late. Then it does not call the library either until those that
 // wait have the error. Rank 0 and the last one go on before the late ranks come.
 TEST(AbsentRanks, KeepNoRankFromHearingOfAFailure) {
-  ASSERT_GT(
-      kAbsent,
-      static_cast<int>(
-          SegmentLayout::fit(kRanks, EngineOptions{}.eager_bytes, SegmentLayout::usual_bytes(kRanks)).cells_per_rank +
-          Segment::kSmallCells));
-  std::latch have_error(kLast - kAbsent);
+  ASSERT_GT(kAbsentRanks, static_cast<int>(SegmentLayout::fit(kManyRanks, EngineOptions{}.eager_bytes,
+                                                              SegmentLayout::usual_bytes(kManyRanks))
+                                               .cells_per_rank +
+                                           Segment::kSmallCells));
+  std::latch have_error(kLastRank - kAbsentRanks);
   std::latch have_gone_on(2);
-  run_ranks(ranks_of(one_node(kRanks)), [&](Engine& engine, int rank) {
+  run_ranks(ranks_of(one_node(kManyRanks)), [&](Engine& engine, int rank) {
     engine.set_timeout(std::chrono::seconds(20));
-    const bool is_absent = rank > 0 && rank <= kAbsent;
+    const bool is_absent = rank > 0 && rank <= kAbsentRanks;
     if (is_absent) have_gone_on.wait();
     const std::vector<std::uint64_t> in(1, static_cast<std::uint64_t>(rank));
     std::vector<std::uint64_t> out(1);
@@ -77,7 +76,7 @@ TEST(AbsentRanks, KeepNoRankFromHearingOfAFailure) {
       engine.fail_next("on purpose");
       have_error.wait();
     } else {
-      const auto error = failure_of(*engine.start(allreduce_plan(rank, kRanks, 8), bindings, {}, 1));
+      const auto error = failure_of(*engine.start(allreduce_plan(rank, kManyRanks, 8), bindings, {}, 1));
       if (!is_absent) have_error.count_down();
       ASSERT_TRUE(error);
       EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
@@ -85,8 +84,8 @@ TEST(AbsentRanks, KeepNoRankFromHearingOfAFailure) {
     }
     const auto error = failure_of(*engine.start(exchange_of_two_plan(rank), bindings, {}, 2));
     EXPECT_FALSE(error) << error->what();
-    if (rank > 0 && rank < kLast) return have_gone_on.wait();
-    EXPECT_EQ(out[0], static_cast<std::uint64_t>(kLast - rank));
+    if (rank > 0 && rank < kLastRank) return have_gone_on.wait();
+    EXPECT_EQ(out[0], static_cast<std::uint64_t>(kLastRank - rank));
     have_gone_on.arrive_and_wait();
   });
 }
