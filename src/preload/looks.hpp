@@ -50,17 +50,17 @@ class Looks {
     calls_before_ = std::clamp<std::uint64_t>(fit, kLeastBetween, kMostBetween);
     const std::uint64_t calls = std::exchange(calls_, 0);
     if (!bytes) return false;
-    moved_bytes_ += calls * *bytes;
     if (const int length = std::bit_width(*bytes); length != length_) {
-      others_.insert_or_assign(length_, trial);
-      trial = others_.try_emplace(length, new_trial()).first->second;
+      all_[length_].trial = trial;
+      trial = all_[length].trial;
       length_ = length;
     }
+    all_[length_].calls += calls;
     return !trial.rests();
   }
 
-  /// About what a rank has moved until the last look.
-  std::uint64_t moved_bytes() const noexcept { return moved_bytes_; }
+  /// About how many calls of the length that the last look has found were made until then.
+  std::uint64_t calls() const { return all_.at(length_).calls; }
 
  private:
   static constexpr std::uint64_t kUntilLook = std::numeric_limits<std::uint64_t>::max();
@@ -69,6 +69,11 @@ class Looks {
   static constexpr std::uint64_t kMostBetween = 124;
   static constexpr std::uint64_t kBytesBetween = std::uint64_t{1} << 20U;
 
+  struct Length {
+    Trial trial = new_trial();
+    std::uint64_t calls = 0;
+  };
+
   void count(Trial& trial) noexcept {
     ++calls_;
     if (trial.has_chosen()) trial.rests();
@@ -76,10 +81,9 @@ class Looks {
 
   std::uint64_t calls_before_ = 0;  ///< that are not kept
   std::size_t kept_ = 0;
-  std::uint64_t calls_ = 0;  ///< since the last look
-  std::uint64_t moved_bytes_ = 0;
-  int length_ = 0;                 ///< binary digits
-  std::map<int, Trial> others_{};  ///< of other lengths
+  std::uint64_t calls_ = 0;      ///< since the last look
+  int length_ = 0;               ///< binary digits
+  std::map<int, Length> all_{};  ///< the trial of this length is elsewhere
 };
 
 }  // namespace penstock::preload

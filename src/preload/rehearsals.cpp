@@ -22,8 +22,9 @@ constexpr std::uint64_t kBytesOfCalls = std::uint64_t{512} << 10U;
 /// not stay in caches.
 constexpr std::uint64_t kMostCachedBytes = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kMostMemoryBytes = std::uint64_t{64} << 20U;
-/// A rehearsal moves at most this much more than the program has moved by then.
+/// The first rehearsal of a length moves at most this much, or has at most one call for this many of the program.
 constexpr std::uint64_t kMostAheadBytes = std::uint64_t{32} << 20U;
+constexpr std::uint64_t kLeastCallsForOne = 8;
 constexpr std::uint64_t kBlocksOfARehearsal = 2 * (1 + Trial::kRounds);
 
 std::uint64_t uncounted_batches(std::uint64_t batch_bytes) { return batch_bytes <= kMostCachedBytes ? 1 : 0; }
@@ -63,9 +64,10 @@ struct Rehearsals::Size {
   std::uint64_t memory_bytes = 0;  ///< that a call needs, at most
 
   bool fits() const noexcept { return memory_bytes <= kMostMemoryBytes; }
-  /// Whether the first rehearsal moves little more than the program has moved.
-  bool is_small(std::uint64_t moved_bytes) const noexcept {
-    return kBlocksOfARehearsal * (1 + uncounted_batches(bytes)) * bytes <= kMostAheadBytes + moved_bytes;
+  /// Whether the first rehearsal may come after so many calls.
+  bool is_small(std::uint64_t program_calls) const noexcept {
+    const std::uint64_t calls = kBlocksOfARehearsal * (1 + uncounted_batches(bytes));
+    return calls * bytes <= kMostAheadBytes || calls <= program_calls / kLeastCallsForOne;
   }
 };
 
@@ -89,7 +91,7 @@ Rehearsals::Part* Rehearsals::of(const Call& call, const Members& members) {
   part.count_in_flight();
   if (part.trial.rests()) return &part;
   const Size size{*bytes, 2 * *bytes * blocks_of(call.kind, members.ranks)};
-  if (part.trial.has_chosen() || (size.is_small(part.calls * *bytes) && size.fits())) {
+  if (part.trial.has_chosen() || (size.is_small(part.calls) && size.fits())) {
     part.trial.hold();
     due_.push_back({&part, call, *bytes});
   }
@@ -141,7 +143,7 @@ void Rehearsals::look(Part& part, Comm& penstock, const Members& members) {
   const Size size{std::max<std::uint64_t>(bytes.value_or(0), 1),
                   std::max<std::uint64_t>(static_cast<std::uint64_t>(all.penstock_bytes), 1)};
   if (part.kept->looks.look(part.trial, bytes) && size.fits() &&
-      (part.trial.has_chosen() || size.is_small(kept.looks.moved_bytes())))
+      (part.trial.has_chosen() || size.is_small(kept.looks.calls())))
     rehearse(part, std::move(patterns), size, penstock, members);
 }
 

@@ -153,6 +153,14 @@ def test_non_blocking_lists_stay_penstocks_if_mpi_is_slow(abi: str, ranks: int, 
 
 
 @pytest.mark.parametrize("abi", HOOKED)
+def test_a_few_long_ones_are_not_rehearsed(abi: str, tmp_path: Path) -> None:
+    arguments = ("rehearsed_lists", "4000000", "20")
+    done = measured(abi, 2, tmp_path, *arguments, tool="unequal_lists", LISTS_MOVE_NOTHING="1")
+    for operation in COUNTED:
+        assert (done.served(f"i{operation}"), done.native(f"i{operation}")) == (20, {}), done.err
+
+
+@pytest.mark.parametrize("abi", HOOKED)
 @pytest.mark.parametrize("in_flight", [1, 3])
 def test_a_rehearsal_has_as_many_in_flight_as_the_program(abi: str, in_flight: int, tmp_path: Path) -> None:
     done = measured(abi, 2, tmp_path, "in_flight", str(in_flight), tool="counts_in_flight")

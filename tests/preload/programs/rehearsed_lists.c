@@ -1,10 +1,10 @@
 /* Non-blocking operations with lists of counts, of which each rank knows its own only: other ones in each call, nothing
- * on some ranks, any root, in place now and then, and calls that wait for all ranks between them. The argument says how
- * long the longest block is, in ints. With LISTS_MOVE_NOTHING a tool's functions move nothing, and what a rank receives
- * is in its buffer before. */
+ * on some ranks, any root, in place now and then, and calls that wait for all ranks between them. The arguments say how
+ * long the longest block is, in ints, and how many calls there are. With LISTS_MOVE_NOTHING a tool's functions move
+ * nothing, and what a rank receives is in its buffer before. */
 #include "check.h"
 
-enum { CALLS = 300, RANKS = 8 };
+enum { RANKS = 8 };
 
 static int sent_counts[RANKS], sent_at[RANKS], sent_byte_at[RANKS];
 static int counts[RANKS], at[RANKS], byte_at[RANKS];
@@ -99,12 +99,13 @@ static void exchange(int call, int longest, int in_place, int has_types) {
 int main(int argc, char** argv) {
   begin(&argc, &argv);
   const int longest = argc > 1 ? atoi(argv[1]) : 4;
+  const int calls = argc > 2 ? atoi(argv[2]) : 300;
   is_there = getenv("LISTS_MOVE_NOTHING") != NULL;
   CHECK(ranks <= RANKS && longest > 0);
   sent = malloc((size_t)(ranks * (longest + 5)) * sizeof(int));
   received = malloc((size_t)(ranks * (longest + 5)) * sizeof(int));
   MPI_Barrier(MPI_COMM_WORLD);
-  for (int call = 0; call < CALLS; ++call) {
+  for (int call = 0; call < calls; ++call) {
     const int in_place = call % 4 == 1;
     gather(call, longest, in_place);
     scatter(call, longest, in_place);
