@@ -144,9 +144,9 @@ struct Plan {
   std::uint64_t stand_in_offset_bytes = 0;
   std::uint16_t tree_levels = 0;         ///< height of the tree that `level` counts, equal on all ranks; 0: no tree
   std::uint16_t application_levels = 0;  ///< how many of them, from the leaves on, run on Lane::application
-  /// One short exchange inside a node, equal on all ranks. Each rank publishes its shared buffer once, so one flag
-  /// beside the buffer signals all peers. Such a plan has no tags, tasks and messages, and at most kFlaggedBytes of
-  /// shared memory. Until all its waits are complete, a rank writes nothing but its shared buffer.
+  /// A short exchange inside a node, equal on all ranks. One flag beside a rank's shared buffer tells peers how many
+  /// rounds it has published; the tag of a signal or wait is its round. Such a plan has no tasks and messages, and at
+  /// most kFlaggedBytes of shared memory. No rank writes its output before its last wait. See plan/rules.hpp.
   bool by_flags = false;
   std::vector<Step> steps;
   std::vector<StepId> dependencies;

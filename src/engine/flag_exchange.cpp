@@ -32,7 +32,7 @@ bool FlagExchange::take_flag(Operation& operation) {
 void FlagExchange::begin(Operation& operation) {
   if (!operation.plan().by_flags) return;
   State& state = states_[operation];
-  state.is_published = published_for_ == operation.sequence + 1;
+  state.published_before = published_for_ == operation.sequence + 1 ? published_before_ : 0;
   state.waiting.clear();
 }
 
@@ -46,14 +46,14 @@ void FlagExchange::post(Operation& operation, StepId step) {
 }
 
 void FlagExchange::publish(const Operation& operation, const Step& step) {
-  flags_.publish(operation.sequence, operation.call.signature);
+  flags_.publish(operation.sequence, step.tag, operation.call.signature);
   core_.slot(core_.local(step.peer)).bell.ring();
 }
 
 bool FlagExchange::try_wait(const Operation& operation, const Step& step) const {
   const std::uint32_t peer = core_.local(step.peer);
   for (int look = looks_; look > 0; --look) {
-    if (flags_.has_published(peer, operation.sequence))
+    if (flags_.has_published(peer, operation.sequence, step.tag))
       return flags_.of(peer, operation.sequence).signature == operation.call.signature;
     pause();
   }

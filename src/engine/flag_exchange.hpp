@@ -1,4 +1,4 @@
-// Runs plans of one short exchange inside a node (Plan::by_flags) by flags in shared memory instead of messages. If
+// Runs plans of short exchanges inside a node (Plan::by_flags) by flags in shared memory instead of messages. If
 // nothing else is in flight, the fast path runs the whole plan in one call.
 #pragma once
 
@@ -27,8 +27,8 @@ class FlagExchange final : public Mechanism {
   /// The peer's memory that the step reads.
   ConstBytes of_peer(const Operation& operation, const Step& step) const;
   /// Whether the fast path has already published what the step writes.
-  bool is_published(const Operation& operation, const Step& step) const {
-    return step.to.buffer == Buffer::shared && states_[operation].is_published;
+  bool is_published(const Operation& operation, StepId step) const {
+    return operation.step(step).to.buffer == Buffer::shared && step < states_[operation].published_before;
   }
   /// For a peer that has completed the operation: a step that still waits for this peer, or kNone.
   StepId find_missing(const Operation& operation, int peer) const;
@@ -53,7 +53,7 @@ class FlagExchange final : public Mechanism {
 
  private:
   struct State {
-    bool is_published = false;
+    StepId published_before = 0;  ///< the fast path has published what earlier steps write
     std::vector<StepId> waiting;
   };
 
@@ -66,7 +66,7 @@ class FlagExchange final : public Mechanism {
   bool take_flag(Operation& operation);
   void publish(const Operation& operation, const Step& step);
   bool has_published(const Operation& operation, const Step& step) const {
-    return flags_.has_published(core_.local(step.peer), operation.sequence);
+    return flags_.has_published(core_.local(step.peer), operation.sequence, step.tag);
   }
   bool try_wait(const Operation& operation, const Step& step) const;
   StepId find_published(const Operation& operation) const;
@@ -80,7 +80,8 @@ class FlagExchange final : public Mechanism {
   /// The operations of the fast path: each has a plan that ran lately, since programs alternate between a few. Made
   /// when they are needed.
   std::array<std::unique_ptr<Operation>, kFastPlans> fast_;
-  std::uint64_t published_for_ = 0;  ///< sequence + 1 of the operation that the fast path published and left to start()
+  std::uint64_t published_for_ = 0;  ///< sequence + 1 of the operation that the fast path began and left to start()
+  StepId published_before_ = 0;      ///< its State::published_before
 };
 
 template <typename Compute>
@@ -113,16 +114,19 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
   fast.shared = flags_.of(core_.self(), sequence).data;
   fast.scratch = bindings.scratch.empty() ? core_.buffers.take(plan->scratch_bytes) : bindings.scratch.data();
   bool is_over = true;
+  published_before_ = 0;
   try {
     // The order of a plan's steps is a legal order.
     for (StepId id = 0; id < plan->steps.size() && is_over; ++id) {
       const Step& step = plan->steps[id];
-      if (step.kind == StepKind::signal)
+      if (step.kind == StepKind::signal) {
         publish(fast, step);
-      else if (step.kind == StepKind::wait)
+        published_before_ = id;
+      } else if (step.kind == StepKind::wait) {
         is_over = try_wait(fast, step);
-      else
+      } else {
         compute(fast, id);
+      }
     }
   } catch (const std::exception&) {
     is_over = false;  // start() fails the same way, and tells all ranks

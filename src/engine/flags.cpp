@@ -40,7 +40,7 @@ bool Flags::find(std::uint32_t local_rank) const {
 }
 
 bool Flags::is_free(std::uint64_t sequence) {
-  const std::uint64_t last = used_for_[sequence % kEntries];
+  const std::uint64_t last = used_for_[sequence % kEntries] / plan::kFlagRounds;  // sequence + 1 of an operation
   if (last <= all_are_past_ || last == sequence + 1) return true;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (std::uint32_t rank = 0; rank < memory_.size(); ++rank)
@@ -50,14 +50,15 @@ bool Flags::is_free(std::uint64_t sequence) {
   return last <= all_are_past_;
 }
 
-void Flags::publish(std::uint64_t sequence, std::uint64_t signature) {
+void Flags::publish(std::uint64_t sequence, std::uint32_t round, std::uint64_t signature) {
   std::uint64_t& used_for = used_for_[sequence % kEntries];
-  if (used_for == sequence + 1) return;
-  used_for = sequence + 1;
+  const std::uint64_t count = count_of(sequence, round);
+  if (used_for >= count) return;
   Flag& flag = of(segment_.local_rank(), sequence);
-  flag.signature = signature;
+  if (used_for < count_of(sequence, 0)) flag.signature = signature;
+  used_for = count;
   // Sequentially consistent: either a peer that goes to sleep sees the flag, or this rank sees the sleeper (Doorbell).
-  flag.published.store(sequence + 1, std::memory_order_seq_cst);
+  flag.published.store(count, std::memory_order_seq_cst);
   // The store waits until the peers' copies of the cache line are gone. Those of the next one can go meanwhile.
   prefetch_for_write(&of(segment_.local_rank(), sequence + 1));
 }

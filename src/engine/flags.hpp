@@ -1,5 +1,5 @@
-// The flags by which the ranks of a node publish data in plans of one short exchange (Plan::by_flags). Short data
-// shares a cache line with its flag.
+// The flags by which the ranks of a node publish data in plans of short exchanges (Plan::by_flags). Short data shares a
+// cache line with its flag.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "penstock/plan.hpp"
+#include "plan/rules.hpp"
 
 namespace penstock::engine {
 
@@ -16,7 +17,8 @@ class Segment;
 
 /// What one rank publishes in one operation.
 struct Flag {
-  std::atomic<std::uint64_t> published{0};  ///< the operation's sequence + 1, once signature and data are complete
+  /// Flags::count_of() the last round whose data are complete.
+  std::atomic<std::uint64_t> published{0};
   std::uint64_t signature = 0;
   std::byte data[kFlaggedBytes];
 };
@@ -43,22 +45,29 @@ class Flags {
   void take();
   /// Whether this rank may write its flag for this operation.
   bool is_free(std::uint64_t sequence);
-  void publish(std::uint64_t sequence, std::uint64_t signature);
+  /// Rounds that are already published are not published again.
+  void publish(std::uint64_t sequence, std::uint32_t round, std::uint64_t signature);
   /// Sequentially consistent, since a sleeper asks after it has raised Doorbell::sleepers: an acquire load could be
   /// reordered before that.
-  bool has_published(std::uint32_t local_rank, std::uint64_t sequence) const {
-    return (memory_[local_rank] != nullptr || find(local_rank)) &&
-           of(local_rank, sequence).published.load(std::memory_order_seq_cst) == sequence + 1;
+  bool has_published(std::uint32_t local_rank, std::uint64_t sequence, std::uint32_t round) const {
+    if (memory_[local_rank] == nullptr && !find(local_rank)) return false;
+    const std::uint64_t published = of(local_rank, sequence).published.load(std::memory_order_seq_cst);
+    // A rank that has failed this operation may have published a later one.
+    return published >= count_of(sequence, round) && published < count_of(sequence + 1, 0);
   }
   /// Tells the other ranks that this rank reads no flags of operations before `sequence` any more.
   void release_before(std::uint64_t sequence);
 
  private:
+  /// Grows with the rounds of an operation and from each operation to the next one.
+  static constexpr std::uint64_t count_of(std::uint64_t sequence, std::uint32_t round) {
+    return (sequence + 1) * plan::kFlagRounds + round;
+  }
   bool find(std::uint32_t local_rank) const;
 
   Segment& segment_;
   mutable std::vector<std::byte*> memory_;          ///< by local rank; nullptr if not known
-  std::array<std::uint64_t, kEntries> used_for_{};  ///< sequence + 1 of the operation that used the flag last
+  std::array<std::uint64_t, kEntries> used_for_{};  ///< what this rank has published last
   std::uint64_t all_are_past_ = 0;                  ///< the minimum of all ranks' release_before(), as last read
 };
 

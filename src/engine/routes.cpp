@@ -51,7 +51,7 @@ void Routes::issue(Operation& operation, StepId step) {
     case StepKind::publish_tasks: return the<SharedTasks>().post(operation, step);
     case StepKind::compute:
       if (what.source == StepSource::peer_private) return the<Inbox>().post(operation, step);
-      if (by_flags && the<FlagExchange>().is_published(operation, what)) return complete(operation, step);
+      if (by_flags && the<FlagExchange>().is_published(operation, step)) return complete(operation, step);
       the<Computations>().post(operation, step, source_of(operation, what));
   }
 }

@@ -1,5 +1,8 @@
 #include "plan/rules.hpp"
 
+#include <span>
+#include <vector>
+
 #include "plan/names.hpp"
 #include "plan/order.hpp"
 #include "plan/region.hpp"
@@ -73,25 +76,33 @@ std::string violated_flag_rule(const Plan& plan) {
            std::to_string(kFlaggedBytes) + " that fit beside a flag";
   const Order order(plan);
   StepId end_of_waits = 0;
-  bool waits = false;
   for (StepId id = 0; id < plan.steps.size(); ++id)
     if (plan.steps[id].kind == StepKind::wait) end_of_waits = id + 1;
+  std::vector<StepId> needed;  // waits and writes of shared memory so far, which each further signal comes after
+  std::size_t published = 0;   // those of them that the last signal came after
+  const Step* last_signal = nullptr;
   for (StepId id = 0; id < plan.steps.size(); ++id) {
     const Step& step = plan.steps[id];
     const std::string which = "step " + std::to_string(id) + " ";
     if (!is_allowed_by_flags(step)) return which + "is of a kind that a short exchange does not have";
-    if (step.tag != 0) return which + "has a tag";
-    waits = waits || step.kind == StepKind::wait;
-    if (waits && step.kind == StepKind::signal)
-      return which + "publishes data after a wait, but the flag publishes all data at once";
-    if (!touches(step).writes) continue;
-    if (step.to.buffer != Buffer::shared) {
-      if (id < end_of_waits) return which + "writes before all waits are complete";
-      continue;
+    if (step.tag >= kFlagRounds) return which + "has a tag that is no round below " + std::to_string(kFlagRounds);
+    if (step.kind == StepKind::signal) {
+      if (last_signal != nullptr && step.tag < last_signal->tag) return which + "publishes a round after a later one";
+      if (last_signal != nullptr && step.tag == last_signal->tag && published < needed.size())
+        return which + "publishes more in a round that may already be published";
+      for (const StepId each : needed)
+        if (!order.is_before(each, id)) return which + "publishes before step " + std::to_string(each) + " is complete";
+      last_signal = &step;
+      published = needed.size();
     }
-    for (StepId other = 0; other < plan.steps.size(); ++other)
-      if (plan.steps[other].kind == StepKind::signal && !order.is_before(id, other))
+    if (step.kind == StepKind::wait) needed.push_back(id);
+    if (!touches(step).writes) continue;
+    if (step.to.buffer == Buffer::output && id < end_of_waits) return which + "writes before all waits are complete";
+    if (step.to.buffer != Buffer::shared) continue;
+    for (const StepId each : std::span(needed).first(published))
+      if (touches(plan.steps[each]).writes && overlap(plan.steps[each].to, step.to))
         return which + "writes shared memory that may already be published";
+    needed.push_back(id);
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "penstock/plan.hpp"
+#include "plan/rules.hpp"
 
 namespace penstock {
 namespace {
@@ -315,9 +316,9 @@ TEST_F(FlagsTest, FindsMessages) {
 }
 
 TEST_F(FlagsTest, FindsTags) {
-  a.by_flags().signal(1, 7);
-  b.by_flags().wait(0, 7);
-  expect("has a tag");
+  a.by_flags().signal(1, plan::kFlagRounds);
+  b.by_flags().wait(0, plan::kFlagRounds);
+  expect("has a tag that is no round below 16");
 }
 
 TEST_F(FlagsTest, FindsWhatIsTooLong) {
@@ -327,11 +328,45 @@ TEST_F(FlagsTest, FindsWhatIsTooLong) {
   expect("it publishes 2112 bytes, more than the 2048 that fit beside a flag");
 }
 
-TEST_F(FlagsTest, FindsASecondRound) {
-  a.by_flags().signal(1, 0, {a.wait(1, 0)});
+// In the second round each rank gives back what it has read in the first one.
+TEST_F(FlagsTest, AcceptsASecondRound) {
+  for (PlanBuilder* builder : {&a, &b}) {
+    const int peer = builder == &a ? 1 : 0;
+    const Region first = builder->by_flags().shared(8);
+    const Region second = builder->shared(8);
+    const StepId written = builder->copy(in(0, 8), first);
+    builder->signal(peer, 0, {written});
+    const StepId seen = builder->wait(peer, 0);
+    builder->signal(peer, 1, {written, builder->read(first, peer, second, {seen})});
+    builder->read(second, peer, out(0, 8), {builder->wait(peer, 1)});
+  }
+  EXPECT_EQ(findings(), std::vector<std::string>{});
+}
+
+TEST_F(FlagsTest, FindsAFlagThatIsRaisedBeforeAnEarlierWaitIsComplete) {
+  a.by_flags().signal(1, 0);
+  a.wait(1, 0);
+  a.signal(1, 1);
   b.by_flags().signal(0, 0);
   b.wait(0, 0);
-  expect("plan 0 has by_flags, but step 1 publishes data after a wait");
+  b.wait(0, 1);
+  expect("plan 0 has by_flags, but step 2 publishes before step 1 is complete");
+}
+
+TEST_F(FlagsTest, FindsMoreOfARoundThatIsPublished) {
+  a.by_flags().signal(1, 0);
+  a.signal(1, 0, {a.copy(in(0, 8), a.shared(8))});
+  b.by_flags().wait(0, 0);
+  b.wait(0, 0);
+  expect("plan 0 has by_flags, but step 2 publishes more in a round that may already be published");
+}
+
+TEST_F(FlagsTest, FindsRoundsInAnotherOrder) {
+  a.by_flags().signal(1, 1);
+  a.signal(1, 0);
+  b.by_flags().wait(0, 0);
+  b.wait(0, 1);
+  expect("plan 0 has by_flags, but step 1 publishes a round after a later one");
 }
 
 TEST_F(FlagsTest, FindsWhatIsWrittenTooEarly) {
@@ -344,7 +379,7 @@ TEST_F(FlagsTest, FindsWhatIsWrittenTooEarly) {
 TEST_F(FlagsTest, FindsWhatIsPublishedAndThenWritten) {
   exchange(a, 1);
   exchange(b, 0);
-  a.copy(in(8, 8), a.shared(8));
+  a.copy(in(8, 8), {0, 8, Buffer::shared});
   expect("step 4 writes shared memory that may already be published");
 }
 
