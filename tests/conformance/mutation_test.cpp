@@ -216,10 +216,10 @@ const Rows kWithoutDependencies{"bcast/tree",
                                 "neighbor_alltoallv/direct",
                                 "neighbor_alltoallw/direct",
                                 "reduce_scatter/divided"};
-const Rows kWithoutData{"barrier/dissemination", "barrier/hierarchical", "barrier/shared"};
+const Rows kWithoutData{"barrier/dissemination", "barrier/hierarchical", "barrier/shared", "barrier/shared_rounds"};
 /// Rows without data, and rows in which only tasks write and no rank has an input.
-const Rows kWithoutInput{"barrier/dissemination", "barrier/hierarchical", "barrier/shared", "bcast/tree",
-                         "bcast/divided"};
+const Rows kWithoutInput{"barrier/dissemination", "barrier/hierarchical", "barrier/shared",
+                         "barrier/shared_rounds", "bcast/tree",           "bcast/divided"};
 /// Rows whose tasks may all run at once.
 const Rows kTasksWithoutOrder{"bcast/node_shared",  "bcast/divided",         "reduce/node_shared",
                               "reduce/divided",     "allreduce/node_shared", "allreduce/divided",

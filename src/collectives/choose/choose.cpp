@@ -301,12 +301,18 @@ Default choose_default(const Team& team, const Collective& collective) {
       return {"sorted_short", "reproducible, at most " + kib(kLatencyBytes) + " of all ranks"};
     return {"sorted", "reproducible"};
   }
-  const Algorithm* shared_row = find(collective.kind, "shared");
-  if (collective.split == Collective::kAutomatic && team.size() > 1 && few_flags(team.size()) &&
-      shared_row != nullptr && shared_row->fits(team, collective) &&
+  const auto fits_flags = [&](std::string_view row_name) {
+    const Algorithm* row = find(collective.kind, row_name);
+    return collective.split == Collective::kAutomatic && team.size() > 1 && row != nullptr &&
+           row->fits(team, collective);
+  };
+  if (few_flags(team.size()) && fits_flags("shared") &&
       collectives::published_bytes(team, collective) <= most_published_bytes)
     return {"shared", "at most " + kib(most_published_bytes) +
                           " to be seen on one node: flags of all ranks cost no more than rounds of messages"};
+  if (!few_flags(team.size()) && fits_flags("shared_rounds"))
+    return {"shared_rounds", "at most " + kib(kFlaggedBytes) +
+                                 " published by a rank of one node: rounds of flags cost less than flags of all ranks"};
   if (computes(collective.kind) && !collective.commutative && !is_prefix(collective.kind)) {
     if (collectives::shared_node(team, collective) && bytes > kDividedBytes)
       return {"divided", "the operation does not commute; more than " + kib(kDividedBytes) + " on one node"};

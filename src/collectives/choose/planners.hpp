@@ -6,6 +6,7 @@
 
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/exchange.hpp"
+#include "collectives/parts/flag_rounds.hpp"
 #include "collectives/parts/leaders.hpp"
 
 namespace penstock::collectives {

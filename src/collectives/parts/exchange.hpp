@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
@@ -48,6 +49,19 @@ void doubling_allreduce(Sequence& sequence, const Group& group, const Exchange& 
 /// For short data: in each round up to `radix` parts of the group exchange their sums at once. ceil(log_k n) rounds of
 /// k - 1 messages of m bytes, for any n (Ruefenacht, Bull and Booth 2017).
 void multiplying_allreduce(Sequence& sequence, const Group& group, const Exchange& exchange);
+/// Of one of its ranks in one round.
+struct PartsRound {
+  struct Peer {
+    int part;
+    int index;  ///< of the group
+  };
+  int parts = 0;
+  int own = 0;
+  std::vector<Peer> sources{};  ///< one of each other part, those behind this one first
+  std::vector<Peer> targets{};
+};
+/// Of the rank group.self, the last round first.
+std::vector<PartsRound> rounds_of(const Group& group, std::span<const int> radices);
 /// `radices`: of its rounds. Bounds the length of the plan.
 std::uint64_t most_multiplying_segments(std::span<const int> radices);
 

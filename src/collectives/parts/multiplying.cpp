@@ -9,21 +9,7 @@
 #include "collectives/parts/exchange.hpp"
 
 namespace penstock::collectives {
-namespace {
 
-/// Of a rank in one round.
-struct PartsRound {
-  struct Peer {
-    int part;
-    int index;  // of the group
-  };
-  int parts = 0;
-  int own = 0;
-  std::vector<Peer> sources{};  // one of each other part, those behind this one first
-  std::vector<Peer> targets{};
-};
-
-/// The last round first.
 std::vector<PartsRound> rounds_of(const Group& group, std::span<const int> radices) {
   std::vector<PartsRound> rounds;
   int begin = 0;
@@ -50,6 +36,8 @@ std::vector<PartsRound> rounds_of(const Group& group, std::span<const int> radic
   }
   return rounds;
 }
+
+namespace {
 
 /// Where the parts [begin, end) are cut in two.
 int middle(int begin, int end) { return begin + (end - begin + 1) / 2; }

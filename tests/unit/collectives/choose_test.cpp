@@ -96,7 +96,12 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::scatter, kFlaggedBytes / 4 + 1), "binomial") << "the root shows all blocks";
   const auto many = [](std::size_t ranks) { return team(std::vector<std::int32_t>(ranks)); };
   EXPECT_EQ(chosen(many(21), CollectiveKind::bcast, 8), "shared");
-  EXPECT_EQ(chosen(many(22), CollectiveKind::bcast, 8), "binomial") << "so many flags take longer than rounds";
+  for (const CollectiveKind kind :
+       {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::barrier})
+    EXPECT_EQ(chosen(many(22), kind, 8), "shared_rounds") << "so many flags take longer than rounds";
+  EXPECT_EQ(chosen(many(22), CollectiveKind::bcast, kFlaggedBytes + 1), "binomial");
+  EXPECT_EQ(chosen(many(256), CollectiveKind::allreduce, 256), "shared_rounds");
+  EXPECT_EQ(chosen(many(256), CollectiveKind::allreduce, 260), "recursive_doubling") << "eight rounds do not fit";
   EXPECT_EQ(chosen(many(64), CollectiveKind::allreduce, 128 << 10), "staged");
   EXPECT_EQ(chosen(many(64), CollectiveKind::bcast, 256 << 10), "staged");
   EXPECT_EQ(chosen(many(256), CollectiveKind::bcast, 60'000), "staged");
@@ -315,6 +320,26 @@ TEST(Choose, BarriersOfManyRanksInFewRounds) {
   EXPECT_LE(seconds(nodes, ""), seconds(nodes, "dissemination"));
   nodes.resize(128, 1);
   EXPECT_LT(seconds(nodes, ""), seconds(nodes, "dissemination"));
+}
+
+TEST(Choose, ShortCallsOfManyRanksInFewRounds) {
+  for (const std::size_t ranks : {32u, 64u, 128u})
+    for (const auto& [kind, messages] :
+         {std::pair(CollectiveKind::allreduce, "recursive_doubling"), std::pair(CollectiveKind::reduce, "binomial"),
+          std::pair(CollectiveKind::barrier, "dissemination")}) {
+      const Team node = team(std::vector<std::int32_t>(ranks));
+      const auto seconds = [&, kind = kind](const std::string& algorithm) {
+        std::vector<Plan> plans;
+        Team each = node;
+        for (each.rank = 0; each.rank < each.size(); ++each.rank)
+          plans.push_back(
+              plan_collective(each, {.kind = kind, .count = 1, .dtype = DType::float64, .algorithm = algorithm}));
+        return simulated_seconds(plans, node, machine_with("rdma-100g"));
+      };
+      const std::string what = std::string(name(kind)) + " of " + std::to_string(ranks) + " ranks";
+      EXPECT_LT(seconds(""), 0.3 * seconds("shared")) << what;
+      EXPECT_LT(seconds(""), 1.01 * seconds(messages)) << what << ": one copy more at most";
+    }
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ const Arithmetic kFlagSum{.dtype = DType::int32, .op = ReduceOp::sum};
 constexpr int kMoreThanEntries = 3 * Flags::kEntries;
 
 std::shared_ptr<const Plan> plan_of(int rank, int size, Collective collective) {
-  collective.algorithm = "shared";
+  if (collective.algorithm.empty()) collective.algorithm = "shared";
   if (is_neighborhood(collective.kind))
     collective.graph = std::make_shared<const Graph>(Graph::cartesian(std::vector{size}, {true}));
   const Plan plan = plan_collective({.rank = rank, .node_of_rank = one_node(size)}, collective);
@@ -50,8 +50,9 @@ struct Exchanges {
     std::mt19937 random(5);
     for (const Algorithm& row : algorithms())
       for (const std::uint64_t count : {0u, 1u, 60u}) {
-        if (row.name != "shared") continue;
+        if (row.name != "shared" && row.name != "shared_rounds") continue;
         Collective collective{.kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1};
+        collective.algorithm = row.name;
         if (is_neighborhood(row.kind))
           collective.graph = std::make_shared<const Graph>(Graph::cartesian(std::array<std::int32_t, 1>{size}, {true}));
         std::vector<Plan> all;
