@@ -55,15 +55,14 @@ class FailuresForAll {
   static void add(RankSlot& own, std::uint64_t sequence) {
     std::atomic<std::uint64_t>& word = word_of(own, sequence);
     const std::uint64_t before = word.load(std::memory_order_relaxed);
-    if (block_in(before) > sequence / kBlock) return;  // see has()
+    if (block_in(before) > sequence / kBlock) return;
     const std::uint64_t of_block = block_in(before) == sequence / kBlock ? before : sequence / kBlock << kBlock;
     word.store(of_block | std::uint64_t{1} << sequence % kBlock, std::memory_order_seq_cst);
   }
-  /// Also if the peer does not know it any more, and the operation is over there.
+  /// False if the peer does not know it any more: an operation that it has completed must not fail here.
   static bool has(RankSlot& peer, std::uint64_t sequence) {
     const std::uint64_t word = word_of(peer, sequence).load(std::memory_order_seq_cst);
-    if (block_in(word) == sequence / kBlock) return (word >> sequence % kBlock & 1) != 0;
-    return block_in(word) > sequence / kBlock && peer.completed_before.load(std::memory_order_seq_cst) > sequence;
+    return block_in(word) == sequence / kBlock && (word >> sequence % kBlock & 1) != 0;
   }
 
  private:

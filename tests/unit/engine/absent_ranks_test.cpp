@@ -45,13 +45,13 @@ TEST(FailuresForAll, AreKnownUntilOneFarAheadFails) {
   EXPECT_EQ(found(0, kFar), (Sequences{16, 19, 32, 33}));  // and no later one of the same words
   FailuresForAll::add(slot, 16 + kForgets);
   EXPECT_EQ(found(0, kFar), (Sequences{16, 19, 32, 33, 16 + kForgets}));
-  // What it may have forgotten counts as failed, if it is over there.
+  // Those of the same word that it has completed have not failed.
   const std::uint64_t old = kFar % (kForgets + FailuresForAll::kBlock);
   FailuresForAll::add(slot, kFar + 3);
   FailuresForAll::add(slot, old + 4);
-  EXPECT_FALSE(FailuresForAll::has(slot, old));
   slot.completed_before = kFar;
-  EXPECT_TRUE(FailuresForAll::has(slot, old));
+  EXPECT_FALSE(FailuresForAll::has(slot, old));
+  EXPECT_FALSE(FailuresForAll::has(slot, old + 4));
   EXPECT_FALSE(FailuresForAll::has(slot, kFar));
   EXPECT_TRUE(FailuresForAll::has(slot, kFar + 3));
 }
