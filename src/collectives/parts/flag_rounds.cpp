@@ -108,6 +108,12 @@ Plan allreduce_in_flag_rounds(const std::string& algorithm, const Team& team, co
   return finish(std::move(sequence), team, collective);
 }
 
+Plan barrier_in_flag_rounds(const std::string& algorithm, const Team& team, const Collective& collective) {
+  Collective without_data = collective;
+  without_data.count = 0;
+  return allreduce_in_flag_rounds(algorithm, team, without_data);
+}
+
 Plan bcast_in_flag_rounds(const std::string& algorithm, const Team& team, const Collective& collective) {
   const Region data = result(team, collective);
   const Region published = published_in(0, collective);
