@@ -18,17 +18,15 @@ bool is_exact(const Call& call, int ranks) {
   return type != nullptr && type->has_dtype && defined_for(ReduceOp::band, type->dtype);
 }
 
-void combine_over_ranks(Comm& comm, ReduceOp op, std::vector<Times>& times) {
-  constexpr std::size_t kNumbers = 4;
-  static_assert(sizeof(Times) == kNumbers * sizeof(double));
+void combine_over_ranks(Comm& comm, ReduceOp op, std::span<std::byte> doubles) {
   Collective combination;
   combination.kind = CollectiveKind::allreduce;
-  combination.count = kNumbers * times.size();
+  combination.count = doubles.size() / sizeof(double);
   combination.dtype = DType::float64;
   combination.op = op;
   combination.in_place = true;
   const OwnCall own;
-  comm.run(combination, {}, std::as_writable_bytes(std::span(times)));
+  comm.run(combination, {}, doubles);
 }
 
 void Contests::share(Comm& comm, const Members& members) {
@@ -53,7 +51,8 @@ void Contests::settle(Comm& comm) {
   std::vector<Times> sums;
   sums.reserve(due.size());
   for (Contest* const each : due) sums.push_back(each->trial().times());
-  combine_over_ranks(comm, ReduceOp::sum, sums);
+  static_assert(sizeof(Times) == 4 * sizeof(double));
+  combine_over_ranks(comm, ReduceOp::sum, std::as_writable_bytes(std::span(sums)));
   const int ranks = comm.team().size();
   for (std::size_t i = 0; i < due.size(); ++i) due[i]->trial().judge(with_mean_bytes(sums[i], ranks));
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "penstock/comm.hpp"
@@ -20,8 +22,8 @@ namespace penstock::preload {
 /// (Of zeros with two signs, and of values that are no numbers, MPI itself does not say which it gives.)
 bool is_exact(const Call& call, int ranks);
 
-/// The members of each, combined over the ranks. Collective; waits for all ranks. Throws Penstock's Error.
-void combine_over_ranks(Comm& comm, ReduceOp op, std::vector<Times>& times);
+/// Each of some doubles, combined over the ranks. Collective; waits for all ranks. Throws Penstock's Error.
+void combine_over_ranks(Comm& comm, ReduceOp op, std::span<std::byte> doubles);
 
 class Contests {
  public:

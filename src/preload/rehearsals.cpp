@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -49,12 +50,19 @@ double ticks_of(Batch& batch, Server server, Comm& penstock, std::uint64_t batch
   return sum;
 }
 
-/// The greatest of the ranks' numbers. Collective.
-Times greatest(const Times& numbers, Comm& penstock) {
-  std::vector<Times> all{numbers};
-  combine_over_ranks(penstock, ReduceOp::max, all);
-  return all.front();
+/// The greatest of the ranks' numbers: a double, or a struct of doubles. Collective.
+template <typename Numbers>
+Numbers greatest(Numbers numbers, Comm& penstock) {
+  combine_over_ranks(penstock, ReduceOp::max, std::as_writable_bytes(std::span(&numbers, 1)));
+  return numbers;
 }
+
+/// What a rank says of the calls that it has kept.
+struct Looked {
+  double mean_bytes = 0;
+  double memory_bytes = 0;  ///< that a call needs, at most
+  double lacks_one = 0;     ///< 1: it could not keep each
+};
 
 }  // namespace
 
@@ -130,19 +138,19 @@ void Rehearsals::run(Comm& penstock, const Members& members) {
 void Rehearsals::look(Part& part, Comm& penstock, const Members& members) {
   Kept& kept = *part.kept;
   std::vector<Pattern> patterns = std::exchange(kept.patterns, {});
-  Times own{.mpi_bytes = std::exchange(kept.is_whole, true) ? 0.0 : 1.0};
+  Looked own{.lacks_one = std::exchange(kept.is_whole, true) ? 0.0 : 1.0};
   for (const Pattern& each : patterns) {
     const auto sent = static_cast<double>(each.sent_bytes());
     const auto received = static_cast<double>(each.received_bytes());
-    own.mpi += std::max(sent, received) / static_cast<double>(Looks::kKept);
-    own.penstock_bytes = std::max(own.penstock_bytes, sent + received);
+    own.mean_bytes += std::max(sent, received) / static_cast<double>(Looks::kKept);
+    own.memory_bytes = std::max(own.memory_bytes, sent + received);
   }
-  const Times all = greatest(own, penstock);
+  const Looked all = greatest(own, penstock);
   std::optional<std::uint64_t> bytes;
-  if (all.mpi_bytes == 0) bytes = static_cast<std::uint64_t>(all.mpi);
+  if (all.lacks_one == 0) bytes = static_cast<std::uint64_t>(all.mean_bytes);
   const Size size{std::max<std::uint64_t>(bytes.value_or(0), 1),
-                  std::max<std::uint64_t>(static_cast<std::uint64_t>(all.penstock_bytes), 1)};
-  if (part.kept->looks.look(part.trial, bytes) && size.fits() &&
+                  std::max<std::uint64_t>(static_cast<std::uint64_t>(all.memory_bytes), 1)};
+  if (kept.looks.look(part.trial, bytes) && size.fits() &&
       (part.trial.has_chosen() || size.is_small(kept.looks.calls())))
     rehearse(part, std::move(patterns), size, penstock, members);
 }
@@ -151,8 +159,7 @@ void Rehearsals::rehearse(Part& part, std::vector<Pattern> patterns, const Size&
                           const Members& members) {
   Trial& trial = part.trial;
   const std::uint64_t calls = std::min(kBytesOfCalls / size.bytes, kMostCalls);
-  const auto at_once =
-      static_cast<std::uint64_t>(greatest({.penstock = static_cast<double>(part.in_flight)}, penstock).penstock);
+  const auto at_once = static_cast<std::uint64_t>(greatest(static_cast<double>(part.in_flight), penstock));
   const std::uint64_t in_flight =
       std::max<std::uint64_t>(std::min({at_once, kMostInFlight, calls, kMostMemoryBytes / size.memory_bytes}), 1);
   const std::uint64_t batches = std::max<std::uint64_t>(calls / in_flight, 1);
