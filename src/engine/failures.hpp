@@ -50,7 +50,7 @@ class FailuresForAll {
  public:
   static constexpr std::uint64_t kBlock = 16;
   /// A rank that fails an operation knows at least of so many before whether it has failed them.
-  static constexpr std::uint64_t kForgets = (RankSlot::kFailureWords - 1) * kBlock;
+  static constexpr std::uint64_t kForgets = (RankSlot::kFailedForAllWords - 1) * kBlock;
 
   static void add(RankSlot& own, std::uint64_t sequence) {
     std::atomic<std::uint64_t>& word = word_of(own, sequence);
@@ -68,7 +68,7 @@ class FailuresForAll {
  private:
   static std::uint64_t block_in(std::uint64_t word) { return word >> kBlock; }
   static std::atomic<std::uint64_t>& word_of(RankSlot& slot, std::uint64_t sequence) {
-    return slot.failed_for_all[sequence / kBlock % RankSlot::kFailureWords];
+    return slot.failed_for_all[sequence / kBlock % RankSlot::kFailedForAllWords];
   }
 };
 

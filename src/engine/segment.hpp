@@ -34,7 +34,7 @@ static_assert(sizeof(Cell) == 64);
 /// What one rank publishes to the others of its node.
 struct RankSlot {
   static constexpr std::uint64_t kFailureBits = 4096;
-  static constexpr std::uint64_t kFailureWords = 16;
+  static constexpr std::uint64_t kFailedForAllWords = 16;
 
   alignas(64) std::atomic<std::uint32_t> queue_tail{0};  ///< index of the last cell of its queue
   alignas(64) std::atomic<std::uint32_t> sending{0};  ///< index + 1 of the cell that it is appending to a queue; or 0
@@ -44,8 +44,8 @@ struct RankSlot {
   std::atomic<std::uint32_t> has_more{0};                      ///< 1 once its block has memory behind the first page
   alignas(64) std::atomic<std::uint64_t> completed_before{0};  ///< all operations with a smaller sequence are over
   std::atomic<std::uint64_t> past_flags_of{0};  ///< it reads no flags of operations with a smaller sequence any more
-  std::atomic<std::uint64_t> failed[kFailureBits / 64]{};      ///< see Failures
-  std::atomic<std::uint64_t> failed_for_all[kFailureWords]{};  ///< see FailuresForAll
+  std::atomic<std::uint64_t> failed[kFailureBits / 64]{};           ///< see Failures
+  std::atomic<std::uint64_t> failed_for_all[kFailedForAllWords]{};  ///< see FailuresForAll
 };
 
 /// What a layout follows from, beside the number of ranks. Ranks exchange it as bytes.

@@ -9,9 +9,8 @@ namespace penstock::collectives {
 /// `fits`: all ranks are on one node, and what a rank publishes in all rounds fits beside its flag.
 bool few_in_flag_rounds(const Team& team, const Collective& collective);
 
-/// Ranks are divided as for multiplying_allreduce(): ceil(log_k n) rounds, in which each looks
-/// at the flags of at most k - 1 others. Parts have consecutive ranks and are combined in their order, on all ranks
-/// alike.
+/// Ranks are divided as for multiplying_allreduce(): ceil(log_k n) rounds, in which each looks at the flags of at most
+/// k - 1 others. Parts have consecutive ranks and are combined in their order, on all ranks alike.
 Plan allreduce_in_flag_rounds(const std::string& algorithm, const Team& team, const Collective& collective);
 /// The same without data, whatever the count.
 Plan barrier_in_flag_rounds(const std::string& algorithm, const Team& team, const Collective& collective);
