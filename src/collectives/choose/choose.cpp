@@ -291,6 +291,9 @@ Default choose_default(const Team& team, const Collective& collective) {
   const int nodes = collectives::node_count(team);
   const bool is_hierarchy = nodes > 1 && nodes < team.size();
   const std::string hierarchy = is_hierarchy ? std::to_string(nodes) + " nodes, some with several ranks" : "";
+  // A ring then sends as many bytes in more rounds, each of which costs about a latency if its message is short.
+  const bool is_flat_power_of_two = nodes > 1 && !is_hierarchy && collectives::power_of_two(team, collective);
+  const std::string flat_power_of_two = "2^k nodes of one rank: the bytes of a ring in fewer rounds";
   if (fixes_order(collective)) {
     if (is_prefix(collective.kind)) return {"chain", "reproducible: combined in the order of the ranks"};
     if (collectives::shared_node(team, collective) && bytes > kDividedBytes)
@@ -367,6 +370,8 @@ Default choose_default(const Team& team, const Collective& collective) {
         return {"leader_ring",
                 "more than " + kib(kDoublingBytes) + ", at least " + kib(kRingPartBytes) + " per node; " + hierarchy};
       if (size == 2) return {"recursive_doubling", "2 ranks: one round, and no more bytes than in several"};
+      if (is_flat_power_of_two && bytes > kLatencyBytes && bytes / size < kLatencyBytes)
+        return {"rabenseifner", "more than " + kib(kLatencyBytes) + ", less than that per rank; " + flat_power_of_two};
       if (!is_hierarchy && bytes > kLatencyBytes && bytes / size >= kRingPartBytes)
         return {"ring", "more than " + kib(kLatencyBytes) + ", at least " + kib(kRingPartBytes) + " per rank"};
       if (is_hierarchy) return {"leader_doubling", hierarchy};
@@ -379,6 +384,8 @@ Default choose_default(const Team& team, const Collective& collective) {
       if (fits_staging) return staged;
       if (bytes * size > kLatencyBytes && is_hierarchy)
         return {"leader_ring", "more than " + kib(kLatencyBytes) + " in all; " + hierarchy};
+      if (is_flat_power_of_two && bytes < kLatencyBytes)
+        return {"recursive_doubling", "less than " + kib(kLatencyBytes) + " per rank; " + flat_power_of_two};
       if (bytes * size > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
       if (is_hierarchy && nodes <= kShortRing)
         return {"leader_ring",

@@ -71,6 +71,14 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 1 << 20), "leader_ring");
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::allreduce, 1 << 20), "ring");
   EXPECT_EQ(chosen(team({0, 1}), CollectiveKind::allreduce, 1 << 20), "recursive_doubling") << "a ring has two rounds";
+  const Team four = team({0, 1, 2, 3});
+  EXPECT_EQ(chosen(four, CollectiveKind::allreduce, 32 << 10), "recursive_doubling");
+  EXPECT_EQ(chosen(four, CollectiveKind::allreduce, 64 << 10), "rabenseifner") << "a ring has six rounds";
+  EXPECT_EQ(chosen(four, CollectiveKind::allreduce, 128 << 10), "ring") << "its messages are long";
+  EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::allreduce, 64 << 10), "ring") << "no power of two";
+  EXPECT_EQ(chosen(four, CollectiveKind::allgather, 16 << 10), "recursive_doubling") << "a ring has three rounds";
+  EXPECT_EQ(chosen(four, CollectiveKind::allgather, 32 << 10), "ring") << "its messages are long";
+  EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::allgather, 16 << 10), "ring") << "no power of two";
   EXPECT_EQ(chosen(cluster, CollectiveKind::allgather, 8), "leader_ring");
   EXPECT_EQ(chosen(team({0, 0, 1, 1, 2, 2, 3, 3}), CollectiveKind::allgather, 8), "recursive_doubling");
   EXPECT_EQ(chosen(team({0, 1}), CollectiveKind::allgather, 1 << 20), "ring");
