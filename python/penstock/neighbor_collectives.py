@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 else:
     _Base = object
     MPI = mpi_abi.import_mpi()
+_ALLGATHER = _penstock.COLLECTIVES["neighbor_allgather"]
+_ALLTOALL = _penstock.COLLECTIVES["neighbor_alltoall"]
 
 
 def _call(kind: str, sendbuf: Any) -> Call:
@@ -38,8 +40,11 @@ class NeighborCollectives(_Base):
     if TYPE_CHECKING:
         _open: Callable[[], _penstock.Comm]
         _run: Callable[..., None]
+        _run_on_arrays: Callable[..., bool | None]
         _start: Callable[..., Request]
+        _start_arrays: Callable[..., Request]
         _init: Callable[..., Prequest]
+        _init_arrays: Callable[..., Prequest]
 
     # Receive buffers are kept, since blocks of neighbours that do not exist must stay as they are.
 
@@ -83,17 +88,20 @@ class NeighborCollectives(_Base):
 
     def Neighbor_allgather(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
         """Concatenate the `sendbuf` of all sources in `recvbuf`, in their order."""
-        self._run(options, self._neighbor_allgather, sendbuf, recvbuf)
+        if not self._run_on_arrays(_ALLGATHER, -1, 0, sendbuf, recvbuf, options):
+            self._run(options, self._neighbor_allgather, sendbuf, recvbuf)
 
     def Ineighbor_allgather(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Neighbor_allgather."""
-        return self._start(options, self._neighbor_allgather, sendbuf, recvbuf)
+        on_arrays = (_ALLGATHER, -1, 0, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._neighbor_allgather, sendbuf, recvbuf)
 
     def Neighbor_allgather_init(
         self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Neighbor_allgather. Local."""
-        return self._init(options, self._neighbor_allgather, sendbuf, recvbuf)
+        on_arrays = (_ALLGATHER, -1, 0, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._neighbor_allgather, sendbuf, recvbuf)
 
     def Neighbor_allgatherv(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
         """As Neighbor_allgather, with blocks of any sizes: `recvbuf` is [array, counts, displacements, datatype]."""
@@ -111,17 +119,20 @@ class NeighborCollectives(_Base):
 
     def Neighbor_alltoall(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
         """Send block i of `sendbuf` to destination i; receive the block of source i as block i of `recvbuf`."""
-        self._run(options, self._neighbor_alltoall, sendbuf, recvbuf)
+        if not self._run_on_arrays(_ALLTOALL, -1, 0, sendbuf, recvbuf, options):
+            self._run(options, self._neighbor_alltoall, sendbuf, recvbuf)
 
     def Ineighbor_alltoall(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Neighbor_alltoall."""
-        return self._start(options, self._neighbor_alltoall, sendbuf, recvbuf)
+        on_arrays = (_ALLTOALL, -1, 0, sendbuf, recvbuf)
+        return self._start_arrays(options, on_arrays, self._neighbor_alltoall, sendbuf, recvbuf)
 
     def Neighbor_alltoall_init(
         self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Neighbor_alltoall. Local."""
-        return self._init(options, self._neighbor_alltoall, sendbuf, recvbuf)
+        on_arrays = (_ALLTOALL, -1, 0, sendbuf, recvbuf)
+        return self._init_arrays(options, on_arrays, self._neighbor_alltoall, sendbuf, recvbuf)
 
     def Neighbor_alltoallv(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
         """As Neighbor_alltoall, with counts and displacements in both buffers."""

@@ -42,6 +42,17 @@ class BufferView {
   Py_buffer buffer_{};
 };
 
+/// Bytes of a block. Empty if the buffers do not fit, if there are no neighbours, and if nothing is sent: MPI.IN_PLACE
+/// is a buffer of no bytes, and the general path refuses it.
+std::optional<std::uint64_t> neighbor_count(const Comm& comm, bool sends_blocks, std::uint64_t sent,
+                                            std::uint64_t received) {
+  if (comm.graph() == nullptr || sent == 0) return std::nullopt;
+  const std::uint64_t blocks = sends_blocks ? comm.graph()->destinations(comm.rank()).size() : 1;
+  if (blocks == 0 || sent % blocks != 0) return std::nullopt;
+  const std::uint64_t count = sent / blocks;
+  return received == count * comm.graph()->sources(comm.rank()).size() ? std::optional(count) : std::nullopt;
+}
+
 /// Number of elements of the operation. Empty if the buffers do not fit it.
 std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& collective, const BufferView& input,
                                       const BufferView& output) {
@@ -65,6 +76,8 @@ std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& collec
       return fits(comm.rank() == 0 ? sent > 0 : received == sent, sent / collective.item_bytes());
     case CollectiveKind::reduce_scatter_block:
       return fits(sent == received * ranks, received / collective.item_bytes());
+    case CollectiveKind::neighbor_allgather: return neighbor_count(comm, false, sent, received);
+    case CollectiveKind::neighbor_alltoall: return neighbor_count(comm, true, sent, received);
     default: return std::nullopt;
   }
 }

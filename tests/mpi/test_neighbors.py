@@ -153,6 +153,22 @@ def test_both_neighbours_are_one_rank(comm: ps.Comm) -> None:
     line.Free()
 
 
+def test_ranks_with_neighbours_on_one_side(comm: ps.Comm) -> None:
+    """The first rank of a chain receives nothing, the last one sends nothing: its send buffer does not count."""
+    last = comm.size - 1
+    sources = [comm.rank - 1] if comm.rank > 0 else []
+    destinations = [comm.rank + 1] if comm.rank < last else []
+    line = WORLD.Create_dist_graph_adjacent(sources, destinations)
+    with ps.Comm(line) as chain:
+        for given in (np.array([comm.rank, 7]), None if comm.rank == last else np.array([comm.rank, 7])):
+            for name in ("Neighbor_allgather", "Neighbor_alltoall"):
+                for form in FORMS:
+                    result = np.full(2 * len(sources), -1)
+                    call(chain, form, name, given[:0] if given is not None and not destinations else given, result)
+                    np.testing.assert_array_equal(result, [comm.rank - 1, 7] if sources else [])
+    line.Free()
+
+
 def test_derived_datatypes(comm: ps.Comm) -> None:
     """Columns of a matrix go to the left and to the right into those of its halo; the outermost ones stay."""
     line = WORLD.Create_cart([WORLD.size], [False])
@@ -192,6 +208,13 @@ def test_errors_reach_all_neighbours(comm: ps.Comm) -> None:
     with ps.Comm(line) as ring:
         with pytest.raises(ps.Error, match="IN_PLACE"):
             ring.Neighbor_alltoall(MPI.IN_PLACE, np.zeros(2))
+        for empty in (ring.Neighbor_alltoall, ring.Neighbor_allgather):
+            with pytest.raises(ps.Error, match="IN_PLACE"):
+                empty(MPI.IN_PLACE, np.zeros(0))
+        with pytest.raises(ps.Error, match="divided evenly among 2 neighbours"):
+            ring.Neighbor_alltoall(np.zeros(3, "u1"), np.zeros(3, "u1"))
+        with pytest.raises(ps.Error, match="buffer has 24 bytes; expected 16"):
+            ring.Ineighbor_allgather(np.zeros(1), np.zeros(3)).Wait()
         if comm.size in (2, 3):  # all ranks are neighbours of rank 0; others may be done before they could be told
             counts = [1, 1, 1] if comm.rank == 0 else [1, 1]
             with pytest.raises(ps.Error) as raised:
