@@ -323,6 +323,12 @@ const char* translate(const Call& call, const Members& members, Translated& to) 
   return translate_reduction(call, members.rank, members.ranks, to);
 }
 
+ListLengths list_lengths(const Call& call, const Members& members) {
+  const Roles roles = roles_of(call, members);
+  return {.sent = roles.sends && call.send.counts != nullptr ? roles.sent_blocks : 0,
+          .received = roles.receives && call.receive.counts != nullptr ? roles.received_blocks : 0};
+}
+
 std::uint64_t payload_bytes(const Call& call, const Members& members) {
   if (call.kind == CollectiveKind::barrier || (is_neighborhood(call.kind) && members.graph == nullptr)) return 0;
   const auto of_lists = [&](const Side& side, std::size_t blocks, std::span<const Neighbor> neighbors) {

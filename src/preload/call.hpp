@@ -98,6 +98,14 @@ const char* why_always_native(const Call& call);
 /// what MPI wants to be equal. A call that MPI refuses is left to MPI, which reports it.
 const char* translate(const Call& call, const Members& members, Translated& translated);
 
+/// How long a call's lists are; 0 for a side that has none, or is not significant on this rank.
+struct ListLengths {
+  std::size_t sent = 0;
+  std::size_t received = 0;
+};
+/// Of a call that translate() has accepted.
+ListLengths list_lengths(const Call& call, const Members& members);
+
 /// The bytes that this rank sends, or receives where it sends none; 0 if that is not known.
 std::uint64_t payload_bytes(const Call& call, const Members& members);
 

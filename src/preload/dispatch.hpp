@@ -78,8 +78,8 @@ int serve(Communicator& on, const Call& call, Form form, const Translated& trans
 template <typename Native, typename Action>
 int run_by_penstock(Communicator& on, const Call& call, Form form, Counter counter, const Native& native,
                     const Action& action) {
-  if (Recent::Entry* const known = on.recent(form).find(call); known != nullptr && known->is_translated)
-    return serve(on, call, form, known->of(call), known, action);
+  if (Recent::Entry* const known = on.recent(form).find(call))
+    if (const Translated* const translated = known->of(call)) return serve(on, call, form, *translated, known, action);
   const char* reason = nullptr;
   Translated translated;
   Recent::Entry* kept = nullptr;
@@ -190,9 +190,11 @@ int dispatch(const Lookup& looked, const Call& call, Form form, const Native& na
     const Known server = known_server(on, *known, form);
     if (server == Known::native)
       return run_native(on, call, form, known->reason != nullptr ? known->reason : kMpiWasFaster, native, known);
-    if (server == Known::served)
-      return known->is_translated ? serve(on, call, form, known->of(call), known, action)
-                                  : run_by_penstock(on, call, form, known->counter, native, action);
+    if (server == Known::served) {
+      const Translated* const translated = known->of(call);
+      return translated != nullptr ? serve(on, call, form, *translated, known, action)
+                                   : run_by_penstock(on, call, form, known->counter, native, action);
+    }
   } else if (form == Form::blocking && !on.why_native.empty()) {
     return run_native(on, call, form, on.why_native.c_str(), native);
   }

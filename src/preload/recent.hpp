@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "preload/call.hpp"
 #include "preload/rehearsals.hpp"
@@ -26,11 +27,34 @@ struct Counter {
   bool rests() const noexcept { return part != nullptr ? part->rests() : trial->rests(); }
 };
 
+/// The lists of a side as they were in a call. A program may change them in their places.
+class KeptLists {
+ public:
+  /// `blocks`: see ListLengths.
+  void keep(const Side& side, std::size_t blocks) {
+    counts_.resize(blocks);
+    displacements_.resize(side.displacements == nullptr ? 0 : blocks);
+    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] = side.count_of(i);
+    for (std::size_t i = 0; i < displacements_.size(); ++i) displacements_[i] = side.displacement_of(i);
+  }
+  bool holds(const Side& side) const noexcept {
+    for (std::size_t i = 0; i < counts_.size(); ++i)
+      if (side.count_of(i) != counts_[i]) return false;
+    for (std::size_t i = 0; i < displacements_.size(); ++i)
+      if (side.displacement_of(i) != displacements_[i]) return false;
+    return true;
+  }
+
+ private:
+  std::vector<std::int64_t> counts_{};
+  std::vector<std::int64_t> displacements_{};
+};
+
 /// Calls of one communicator in one form, and what is known of each: whatever follows from arguments that are equal.
 class Recent {
  public:
-  /// The arguments of a call apart from its communicator and buffers. Two calls with equal keys are the same for
-  /// Penstock, unless they have lists: those may change without a change of their address.
+  /// The arguments of a call apart from its communicator, buffers and lists. Two calls with equal keys, and equal lists
+  /// if they have any, are the same for Penstock.
   struct Key {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
@@ -53,7 +77,6 @@ class Recent {
     friend bool operator==(const Key&, const Key&) = default;
 
    private:
-    /// Calls with lists differ from all that are kept.
     [[gnu::always_inline]] static std::uint32_t sort(const Side& side) noexcept {
       return (side.buffer == nullptr ? 1U : 0U) | (side.buffer == MPI_IN_PLACE ? 2U : 0U) | (has_lists(side) ? 4U : 0U);
     }
@@ -66,18 +89,26 @@ class Recent {
     bool synchronises = false;
     const char* reason = nullptr;  ///< why MPI always serves it
     Counter counter{};             ///< without a trial: it is not measured
-    bool is_translated = false;
+    bool is_translated = false;    ///< the call that was kept last
     Translated translated{};
+    KeptLists sent{};
+    KeptLists received{};
+    std::ptrdiff_t input_begin = 0;  ///< of the translation, from the call's buffer on: displacements may be negative
+    std::ptrdiff_t output_begin = 0;
     bool has_payload = false;
     std::uint64_t payload_bytes = 0;
 
-    /// The translation, for the buffers of this call.
-    const Translated& of(const Call& now) noexcept {
+    /// The translation for a call that find() has found, and its buffers. nullptr if it has to be translated.
+    [[gnu::always_inline]] const Translated* of(const Call& now) noexcept {
+      if (!is_translated) return nullptr;
+      if (has_any_arguments && (key != Key(now) || !sent.holds(now.send) || !received.holds(now.receive)))
+        return nullptr;
       if (translated.input.data() != nullptr)
-        translated.input = {static_cast<const std::byte*>(now.send.buffer), translated.input.size()};
+        translated.input = {static_cast<const std::byte*>(now.send.buffer) + input_begin, translated.input.size()};
       if (translated.output.data() != nullptr)
-        translated.output = {static_cast<std::byte*>(const_cast<void*>(now.receive.buffer)), translated.output.size()};
-      return translated;
+        translated.output = {static_cast<std::byte*>(const_cast<void*>(now.receive.buffer)) + output_begin,
+                             translated.output.size()};
+      return &translated;
     }
   };
 
@@ -100,7 +131,7 @@ class Recent {
   /// A call that is counted, whoever serves it.
   void keep(const Call& call, const Members& members, bool reports, Counter counter) noexcept {
     if (find(call) != nullptr || (counter.trial->knows_length() && (has_lists(call) || !is_lasting(call)))) return;
-    Entry* const made = make(call, members, reports);
+    Entry* const made = make(call, members, reports && counter.trial->knows_length());
     if (made == nullptr) return;
     made->counter = counter;
     made->has_any_arguments = !counter.trial->knows_length();
@@ -109,13 +140,28 @@ class Recent {
   Entry* keep(const Call& call, const Members& members, bool reports, Counter counter,
               Translated& translated) noexcept {
     const bool knows_length = counter.trial == nullptr || counter.trial->knows_length();
-    if (!knows_length || has_lists(call) || !is_lasting(call) || translated.items != nullptr) return nullptr;
-    Entry* const made = make(call, members, reports);
-    if (made == nullptr) return nullptr;
-    made->counter = counter;
-    made->translated = std::move(translated);
-    made->is_translated = true;
-    return made;
+    if ((knows_length && has_lists(call)) || !is_lasting(call) || translated.items != nullptr) return nullptr;
+    Entry* kept = find(call);
+    if (kept == nullptr || kept->has_any_arguments == knows_length) kept = make(call, members, reports && knows_length);
+    if (kept == nullptr) return nullptr;
+    kept->is_translated = false;
+    try {
+      const ListLengths lengths = list_lengths(call, members);
+      kept->sent.keep(call.send, lengths.sent);
+      kept->received.keep(call.receive, lengths.received);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+    kept->key = Key(call);
+    kept->has_any_arguments = !knows_length;
+    kept->counter = counter;
+    if (translated.input.data() != nullptr)
+      kept->input_begin = translated.input.data() - static_cast<const std::byte*>(call.send.buffer);
+    if (translated.output.data() != nullptr)
+      kept->output_begin = translated.output.data() - static_cast<const std::byte*>(call.receive.buffer);
+    kept->translated = std::move(translated);
+    kept->is_translated = true;
+    return kept;
   }
 
  private:
@@ -139,7 +185,8 @@ class Recent {
     return is_lasting(call.send.type) && is_lasting(call.receive.type);
   }
 
-  /// In place of the call that was there. nullptr without memory.
+  /// In place of the call that was there. nullptr without memory. `reports`: all calls of the entry have one payload,
+  /// which a report needs.
   Entry* make(const Call& call, const Members& members, bool reports) noexcept {
     if (entries_ == nullptr) entries_.reset(new (std::nothrow) std::array<Entry, kPlaces>);
     if (entries_ == nullptr) return nullptr;

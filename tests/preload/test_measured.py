@@ -210,6 +210,16 @@ def test_programs_that_are_measured(abi: str, name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("abi", MPIS)
+def test_bytes_are_those_of_each_call_where_one_trial_has_all_lengths(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 3, tmp_path / "report.json", program(abi, "repeated"), PENSTOCK_PRELOAD_MEASURE="on")
+    assert done.status == 0, done.err
+    (line,) = (line for line in done.out.splitlines() if line.startswith("repeated: ok "))
+    assert done.report is not None
+    (of_neighbors,) = (row for row in done.report["operations"] if row["operation"] == "neighbor_allgather")
+    assert of_neighbors["served_bytes"] + of_neighbors["native_bytes"] == int(line.split()[-1])
+
+
+@pytest.mark.parametrize("abi", MPIS)
 def test_it_can_be_switched_off(abi: str, tmp_path: Path) -> None:
     done = preloaded(abi, 2, tmp_path / "report.json", program(abi, "measured"))
     assert done.status == 0, done.err

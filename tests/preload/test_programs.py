@@ -153,12 +153,13 @@ def test_repeated_calls_differ_in_one_argument(abi: str, ranks: int, tmp_path: P
     done = preloaded(abi, ranks, tmp_path / "report.json", program(abi, "repeated"))
     assert done.status == 0, done.err
     (line,) = (line for line in done.out.splitlines() if line.startswith("repeated: ok "))
-    calls, moved_bytes, by_own_operation = (int(word) for word in line.split()[2:])
+    calls, moved_bytes, by_own_operation, gathered_bytes = (int(word) for word in line.split()[2:])
     assert done.served("allreduce") == calls
     assert done.native("allreduce") == {"an operation of the program": by_own_operation}
     assert done.report is not None
-    (row,) = (row for row in done.report["operations"] if row["operation"] == "allreduce")
-    assert row["served_bytes"] == moved_bytes
+    for operation, bytes_ in (("allreduce", moved_bytes), ("neighbor_allgather", gathered_bytes)):
+        (row,) = (row for row in done.report["operations"] if row["operation"] == operation)
+        assert row["served_bytes"] == bytes_
 
 
 @pytest.mark.parametrize("abi", MPIS)
@@ -193,6 +194,15 @@ def test_calls_after_a_barrier_can_be_measured(abi: str, tmp_path: Path) -> None
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert len(rows) == 5 * 3 * 4
     assert all(0 < row["call_us"] <= row["both_us"] for row in rows)
+
+
+@pytest.mark.parametrize("abi", HOOKED)
+def test_calls_among_neighbours_can_be_timed(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 2, tmp_path / "report.json", program(abi, "neighbor_times"), "1")
+    assert done.status == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert len(rows) == 4 * 6
+    assert all(row["intercepted_us"] > 0 and row["native_us"] > 0 for row in rows)
 
 
 @pytest.mark.parametrize("abi", MPIS if ALL else ["mpich"])

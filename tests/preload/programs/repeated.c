@@ -1,11 +1,13 @@
 /* Repeats calls, each of which differs from another one in a single argument, and checks all results. Prints the calls
- * and bytes of its allreduces, and how many are by an operation of the program. */
+ * and bytes of its allreduces, how many are by an operation of the program, and the bytes of its neighbor_allgathers.
+ */
 #include "check.h"
 
 enum { TURNS = 60, MOST = 64 };
 
 static int from[MOST], to[MOST];
-static long allreduces, allreduced_bytes, own_allreduces;
+static long allreduces, allreduced_bytes, own_allreduces, gathered_bytes;
+static MPI_Comm ring; /* periodic */
 
 static void least(void* in, void* inout, int* count, MPI_Datatype* type) {
   (void)type;
@@ -75,7 +77,28 @@ static void from_roots(int turn) {
   }
 }
 
-/* The addresses of lists stay, what they hold does not. */
+/* The addresses of lists stay; what they hold does not, or only a little. */
+static void alltoallv(int turn) {
+  static int counts[MOST], displacements[MOST], sent_displacements[MOST];
+  for (int call = 0; call < 6; ++call) {
+    const int length = 1 + (turn + call / 2) % 3, far = call % 2;
+    for (int i = 0; i < ranks; ++i) {
+      counts[i] = length;
+      sent_displacements[i] = 3 * i + (far && i == ranks - 1 ? 1 : 0);
+      displacements[i] = 4 * (i - call % 3); /* the buffer that is passed begins behind some blocks */
+    }
+    fill(turn);
+    MPI_Alltoallv(from, counts, sent_displacements, MPI_INT, to + 4 * (call % 3), counts, displacements, MPI_INT,
+                  MPI_COMM_WORLD);
+    for (int i = 0; i < ranks; ++i) {
+      for (int j = 0; j < length; ++j)
+        CHECK(to[4 * i + j] == 1000 * turn + 10 * i + 3 * rank + (far && rank == ranks - 1 ? 1 : 0) + j);
+      CHECK(to[4 * i + length] == -1);
+    }
+  }
+}
+
+/* As alltoallv(), of an operation whose lengths all ranks know. */
 static void lists(int turn) {
   static int counts[MOST], displacements[MOST];
   int all = 0;
@@ -89,6 +112,41 @@ static void lists(int turn) {
   for (int i = 0; i < ranks; ++i)
     for (int j = 0; j < counts[i]; ++j) CHECK(to[displacements[i] + j] == 1000 * turn + 10 * i + j);
   CHECK(to[all] == -1);
+}
+
+/* Lengths that no rank knows of others: all calls of an operation are one kind for whoever serves them. */
+static void neighbors(int turn) {
+  static int counts[2], displacements[2], sent_displacements[2];
+  const int peers[2] = {(rank + ranks - 1) % ranks, (rank + 1) % ranks};
+  MPI_Barrier(ring);
+  for (int call = 0; call < 6; ++call) {
+    const int length = 1 + call / 2 * (call / 2) * 2;
+    int* const into = to + call % 2; /* another buffer */
+    fill(turn);
+    MPI_Neighbor_allgather(from, length, MPI_INT, into, length, MPI_INT, ring);
+    gathered_bytes += length * (long)sizeof(int);
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < length; ++j) CHECK(into[i * length + j] == 1000 * turn + 10 * peers[i] + j);
+    CHECK(into[2 * length] == -1);
+    fill(turn);
+    MPI_Neighbor_alltoall(from, length, MPI_INT, into, length, MPI_INT, ring);
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < length; ++j)
+        CHECK(into[i * length + j] == 1000 * turn + 10 * peers[i] + (1 - i) * length + j);
+    CHECK(into[2 * length] == -1);
+    for (int i = 0; i < 2; ++i) {
+      counts[i] = length;
+      sent_displacements[i] = 12 * i;
+      displacements[i] = 12 * (i - call % 2);
+    }
+    fill(turn);
+    MPI_Neighbor_alltoallv(from, counts, sent_displacements, MPI_INT, to + 12 * (call % 2), counts, displacements,
+                           MPI_INT, ring);
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < length; ++j) CHECK(to[12 * i + j] == 1000 * turn + 10 * peers[i] + 12 * (1 - i) + j);
+      CHECK(to[12 * i + length] == -1);
+    }
+  }
 }
 
 /* A freed handle may come back for a type of another length. */
@@ -124,18 +182,24 @@ int main(int argc, char** argv) {
   begin(&argc, &argv);
   MPI_Op own;
   MPI_Op_create(least, 1, &own);
+  const int periodic = 1;
+  MPI_Cart_create(MPI_COMM_WORLD, 1, &ranks, &periodic, 0, &ring);
+  CHECK(4 * ranks + 2 * 4 < MOST);
   MPI_Barrier(MPI_COMM_WORLD);
   for (int turn = 1; turn <= TURNS; ++turn) {
     reductions(turn, own);
     reductions(turn, own);
     from_roots(turn);
     lists(turn);
+    alltoallv(turn);
+    neighbors(turn);
     types(turn);
     communicators(turn);
     MPI_Barrier(MPI_COMM_WORLD);
   }
   MPI_Op_free(&own);
-  if (rank == 0) printf("repeated: ok %ld %ld %ld\n", allreduces, allreduced_bytes, own_allreduces);
+  MPI_Comm_free(&ring);
+  if (rank == 0) printf("repeated: ok %ld %ld %ld %ld\n", allreduces, allreduced_bytes, own_allreduces, gathered_bytes);
   MPI_Finalize();
   return 0;
 }
