@@ -268,8 +268,11 @@ Number contribution(const Collective& collective, int rank, std::uint64_t index)
   const std::int64_t imag = is_complex(collective.dtype) ? 5 - mixed : 0;
   if (collective.op != ReduceOp::sum) return {mixed - offset, imag};
   // All ranks have the same sign: if the sum of some of them were zero, losing it would not change the result. The sum
-  // of 17 fits one byte.
-  return {(can_be_negative && index % 2 == 1 ? -1 : 1) * (1 + mixed), imag};
+  // of 17 fits one byte. In longer integers all values of a period differ, so that a wrong one is noticed.
+  const std::int64_t sign = can_be_negative && index % 2 == 1 ? -1 : 1;
+  if (collective.dtype == DType::int32 || collective.dtype == DType::int64)
+    return {sign * static_cast<std::int64_t>(1 + static_cast<std::uint64_t>(rank) * kPeriod + index % kPeriod), 0};
+  return {sign * (1 + mixed), imag};
 }
 
 std::shared_ptr<const Graph> graph_of(int size) {

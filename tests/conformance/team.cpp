@@ -46,7 +46,7 @@ std::vector<std::int32_t> place(Placement placement, int size) {
 }
 
 bool fits(const Algorithm& row, const Collective& collective, const Team& team) {
-  return row.fits(team, is_neighborhood(row.kind) ? request_of(collective, team.rank, team.size()) : collective);
+  return row.fits(team, request_of(collective, team.rank, team.size()));
 }
 
 Placement fitting_placement(const Collective& collective, int size) {

@@ -59,8 +59,9 @@ bool few_flags(int ranks) {
 }
 
 /// Whether staging buffers save more copies and sums than their signals to each rank cost, against rounds of messages.
-/// Gathers and scatters have a message for each rank anyway.
+/// Gathers, scatters and long reduce_scatters have a message or a task for each rank anyway.
 bool pays_staging(const Collective& collective, int ranks) {
+  if (collectives::is_reduce_scatter(collective.kind)) return true;
   if (!computes(collective.kind) && collective.kind != CollectiveKind::bcast) return true;
   const Machine::Node node;
   const double others = ranks - 1;
@@ -287,6 +288,9 @@ Default choose_default(const Team& team, const Collective& collective) {
   constexpr int kShortRing = 3;  // nodes among which doubling has no fewer rounds than a ring
 
   const std::uint64_t bytes = collectives::block_bytes(collective);
+  const bool is_scattered = collectives::is_reduce_scatter(collective.kind);
+  const std::uint64_t all_parts_bytes =
+      is_scattered ? collectives::all_elements(team, collective) * collective.item_bytes() : bytes;
   const auto size = static_cast<std::uint64_t>(team.size());
   const int nodes = collectives::node_count(team);
   const bool is_hierarchy = nodes > 1 && nodes < team.size();
@@ -319,8 +323,6 @@ Default choose_default(const Team& team, const Collective& collective) {
   if (computes(collective.kind) && !collective.commutative && !is_prefix(collective.kind)) {
     if (collectives::shared_node(team, collective) && bytes > kDividedBytes)
       return {"divided", "the operation does not commute; more than " + kib(kDividedBytes) + " on one node"};
-    const bool is_scattered =
-        collective.kind == CollectiveKind::reduce_scatter || collective.kind == CollectiveKind::reduce_scatter_block;
     return {is_scattered ? "pairwise" : "ordered", "the operation does not commute"};
   }
   // If all ranks wait, staging buffers in the caches are faster. For data larger than the caches, the kernel's single
@@ -329,13 +331,15 @@ Default choose_default(const Team& team, const Collective& collective) {
                                           : collective.kind == CollectiveKind::allgather ? kCachedBytes / (size * size)
                                                                                          : kCachedBytes / size;
   const bool is_whole = collective.kind == CollectiveKind::reduce && size == 2 && bytes <= kMostStagedWholeBytes;
+  // Below, the halves of reduce_scatter are copied as often, in fewer rounds.
+  const std::uint64_t least_staged_bytes = is_scattered ? kLatencyBytes : kLeastStagedBytes;
   const Default staged{is_whole ? "staged_whole" : "staged",
-                       kib(kLeastStagedBytes) + " to " + kib(is_whole ? kMostStagedWholeBytes : most_staged_bytes) +
+                       kib(least_staged_bytes) + " to " + kib(is_whole ? kMostStagedWholeBytes : most_staged_bytes) +
                            (is_whole ? " on 2 ranks" : "") +
                            " of one node, without communication cores: signals to all ranks cost less than they save"};
   const Algorithm* staging_row = find(collective.kind, staged.name);
   const bool fits_staging = staging_row != nullptr && staging_row->fits(team, collective) && team.progress_cores == 0 &&
-                            bytes > kLeastStagedBytes && bytes <= most_staged_bytes &&
+                            all_parts_bytes > least_staged_bytes && all_parts_bytes <= most_staged_bytes &&
                             pays_staging(collective, team.size());
   if (has_split_tree(collective.kind)) {
     const bool is_shared = collectives::shared_node(team, collective);
@@ -405,8 +409,8 @@ Default choose_default(const Team& team, const Collective& collective) {
       return {"pairwise", "every block goes straight to its rank"};
     case CollectiveKind::reduce_scatter_block:
     case CollectiveKind::reduce_scatter: {
-      const std::uint64_t all_bytes = collectives::all_elements(team, collective) * collective.item_bytes();
-      if (collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
+      if (fits_staging) return staged;
+      if (collectives::shared_node(team, collective) && all_parts_bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
       // The leaders combine what all ranks of their node have: if they are few, that takes longer than the links.
       const std::vector<int> sizes = collectives::sizes_of_nodes(team);
@@ -414,7 +418,7 @@ Default choose_default(const Team& team, const Collective& collective) {
       const bool are_alike = is_hierarchy && *most <= 2 * *fewest;
       constexpr std::uint64_t kPairBytes = 8 << 10;  // two nodes take one round either way
       const std::uint64_t most_bytes = are_alike && nodes == 2 ? kPairBytes : kLatencyBytes;
-      if (all_bytes > most_bytes) return {are_alike ? "multi_leader" : "ring", "more than " + kib(most_bytes)};
+      if (all_parts_bytes > most_bytes) return {are_alike ? "multi_leader" : "ring", "more than " + kib(most_bytes)};
       if (is_hierarchy) return {"hierarchical", hierarchy};
       return {"recursive_halving", "at most " + kib(kLatencyBytes)};
     }

@@ -37,8 +37,9 @@ Plan reduce_parts_multi_leader(const std::string& algorithm, const Team& team, c
 Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan reduce_parts_sorted(const std::string& algorithm, const Team& team, const Collective& collective);
 
-/// reduce and allreduce.
+/// reduce, allreduce, reduce_scatter and reduce_scatter_block.
 Plan reduce_through_staging(const std::string& algorithm, const Team& team, const Collective& collective);
+/// reduce and allreduce.
 Plan reduce_sorted_whole(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan reduce_sorted_at_once(const std::string& algorithm, const Team& team, const Collective& collective);
 

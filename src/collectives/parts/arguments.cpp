@@ -69,6 +69,10 @@ bool small_on_one_node(const Team& team, const Collective& collective) {
          (team.size() == 1 || published_bytes(team, collective) <= team.shared_limit_bytes);
 }
 
+bool is_reduce_scatter(CollectiveKind kind) {
+  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::reduce_scatter_block;
+}
+
 std::uint64_t block_bytes(const Collective& collective) { return collective.count * collective.item_bytes(); }
 
 Region result(const Team& team, const Collective& collective) {
@@ -109,8 +113,7 @@ Region contribution(const Team& team, const Collective& collective) {
   const bool lies_in_output = collective.kind == CollectiveKind::bcast || in_place(team, collective);
   if (!lies_in_output || collective.kind == CollectiveKind::scatter || collective.kind == CollectiveKind::scatterv)
     return whole_input(team, collective);
-  if (collective.kind == CollectiveKind::reduce_scatter_block || collective.kind == CollectiveKind::reduce_scatter)
-    return all_parts(team, collective, Buffer::output);
+  if (is_reduce_scatter(collective.kind)) return all_parts(team, collective, Buffer::output);
   if (collective.kind == CollectiveKind::alltoall || collective.kind == CollectiveKind::alltoallv ||
       collective.kind == CollectiveKind::alltoallw)
     return result(team, collective);

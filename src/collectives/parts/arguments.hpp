@@ -38,6 +38,9 @@ bool node_staging(const Team& team, const Collective& collective);
 /// The same for data that is not divided among the ranks.
 bool node_whole_staging(const Team& team, const Collective& collective);
 
+/// reduce_scatter or reduce_scatter_block.
+bool is_reduce_scatter(CollectiveKind kind);
+
 /// The bytes that one rank contributes or, in a broadcast, receives.
 std::uint64_t block_bytes(const Collective& collective);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/parts/blocks.hpp"
+
 namespace penstock::collectives {
 namespace {
 
@@ -27,15 +29,28 @@ std::uint64_t default_segment_bytes(const Team& team, const Collective& collecti
   return std::clamp(collective.count * collective.item_bytes() / StagedSegments::kInFlight, least, kMostStagedBytes);
 }
 
+/// Of the whole buffer, if all blocks were as long as the longest one.
+std::uint64_t elements_of_all(const Team& team, const Collective& collective) {
+  if (!is_reduce_scatter(collective.kind)) return collective.count;
+  std::uint64_t longest = 0;
+  for (int rank = 0; rank < team.size(); ++rank) longest = std::max(longest, part_elements(collective, rank));
+  return longest * static_cast<std::uint64_t>(team.size());
+}
+
 }  // namespace
 
 StagedSegments::StagedSegments(const Team& team, const Collective& collective, std::uint32_t parts,
                                std::uint32_t buffers)
-    : elements_(collective.count), element_bytes_(collective.item_bytes()), parts_(parts) {
+    : collective_(collective),
+      element_bytes_(collective.item_bytes()),
+      elements_(elements_of_all(team, collective)),
+      parts_(parts) {
   if (elements_ == 0) return;
   const std::uint64_t most_elements = room_bytes(team, buffers) / element_bytes_ * parts;
-  const std::uint64_t wanted_bytes =
-      collective.segment_bytes == 0 ? default_segment_bytes(team, collective, parts) : collective.segment_bytes;
+  const std::uint64_t wanted_bytes = collective.segment_bytes == 0 ? default_segment_bytes(team, collective, parts)
+                                     : is_reduce_scatter(collective.kind)
+                                         ? std::min(collective.segment_bytes, kMostStagedBytes) * parts
+                                         : collective.segment_bytes;
   const std::uint64_t wanted_elements = wanted_bytes / element_bytes_;
   // Limits the number of short segments: all plans together have steps for each segment and pair of ranks.
   const auto size = static_cast<std::uint64_t>(team.size());
@@ -52,15 +67,20 @@ std::uint64_t StagedSegments::elements(std::uint32_t segment) const {
 }
 
 std::uint32_t StagedSegments::count(std::uint32_t index) const {
+  if (is_reduce_scatter(collective_.kind))
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(count_, part_elements(collective_, static_cast<int>(index))));
   if (count_ == 0 || elements_ / count_ > index) return count_;
   return elements_ / count_ == index ? static_cast<std::uint32_t>(elements_ % count_) : 0;
 }
 
 Region StagedSegments::of(Region whole, std::uint32_t segment) const {
-  return part_of(whole, elements_, element_bytes_, count_, segment);
+  return part_of(whole, whole.size_bytes / element_bytes_, element_bytes_, count_, segment);
 }
 
 Region StagedSegments::part(Region whole, std::uint32_t segment, std::uint32_t index) const {
+  if (is_reduce_scatter(collective_.kind))
+    return of(part_of_rank(whole, collective_, static_cast<int>(index)), segment);
   return part_of(of(whole, segment), elements(segment), element_bytes_, parts_, index);
 }
 
@@ -110,7 +130,8 @@ bool fit_on_node(const Team& team, const Collective& collective, std::uint32_t p
 
 bool node_staging(const Team& team, const Collective& collective) {
   const auto size = static_cast<std::uint32_t>(team.size());
-  const bool differ = collective.kind == CollectiveKind::scatter || collective.kind == CollectiveKind::alltoall;
+  const bool differ = collective.kind == CollectiveKind::scatter || collective.kind == CollectiveKind::alltoall ||
+                      is_reduce_scatter(collective.kind);
   const std::uint32_t parts = computes(collective.kind) ? size : 1;
   return fit_on_node(team, collective, parts, differ ? size - 1 : parts);
 }

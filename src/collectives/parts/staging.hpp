@@ -10,6 +10,7 @@
 
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/stage.hpp"
+#include "plan/region.hpp"
 
 namespace penstock::collectives {
 
@@ -20,7 +21,9 @@ class StagedSegments {
   static constexpr std::uint32_t kInFlight = 4;
 
   /// Each segment has `parts` parts, each at most as long as a staging buffer. A rank needs `buffers` staging buffers
-  /// per segment in flight. Segments have collective.segment_bytes if they fit.
+  /// per segment in flight. Segments have collective.segment_bytes if they fit. With reduce_scatter and
+  /// reduce_scatter_block the block of each rank is cut: a segment has a part of each block, and that of the longest
+  /// block has collective.segment_bytes.
   StagedSegments(const Team& team, const Collective& collective, std::uint32_t parts, std::uint32_t buffers);
 
   std::uint32_t count() const { return count_; }
@@ -28,15 +31,17 @@ class StagedSegments {
   std::uint32_t count(std::uint32_t index) const;
   /// Length of a staging buffer: of the longest part, rounded up to a multiple of 64.
   std::uint64_t buffer_bytes() const { return buffer_bytes_; }
-  /// Segment `segment` of a buffer of the operation, and its part `index`.
+  /// Segment `segment` of a buffer or block of the operation.
   Region of(Region whole, std::uint32_t segment) const;
+  /// Part `index` of segment `segment` of a buffer of the operation.
   Region part(Region whole, std::uint32_t segment, std::uint32_t index) const;
 
  private:
   std::uint64_t elements(std::uint32_t segment) const;
 
-  std::uint64_t elements_;
+  const Collective& collective_;
   std::uint64_t element_bytes_;
+  std::uint64_t elements_;
   std::uint64_t buffer_bytes_ = 0;
   std::uint32_t count_ = 0;
   std::uint32_t parts_;
@@ -78,11 +83,11 @@ class StagedSums {
   StagedSums(Sequence& sequence, const Team& team, const Collective& collective, std::uint64_t most_bytes);
 
   /// `get(rank, to)` copies the contribution of another rank; `own` is this rank's. Returns the sum: in `target`,
-  /// unless that is empty or `own` lies in the output. Then the sum is in scratch memory, which the sum after the next
-  /// one overwrites.
+  /// unless that is empty or overlaps `own`. Then the sum is in scratch memory, which the sum after the next one
+  /// overwrites.
   template <typename Get>
   Region combine(Region own, Region target, const Get& get) {
-    const bool in_target = target.size_bytes > 0 && own.buffer == Buffer::input;
+    const bool in_target = target.size_bytes > 0 && !(target.buffer == own.buffer && plan::overlap(target, own));
     const Region sum = in_target ? target : piece(sums_, sum_uses_++, own);
     for (const int rank : order_) {
       const bool is_first = rank == order_.front();

@@ -132,17 +132,24 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 1 << 20), "staged_whole");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 4 << 20), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 16 << 20), "divided");
+  EXPECT_EQ(chosen(node, CollectiveKind::reduce_scatter_block, 8 << 10), "recursive_halving") << "in all 32 KiB";
+  EXPECT_EQ(chosen(node, CollectiveKind::reduce_scatter_block, 9 << 10), "staged");
+  EXPECT_EQ(chosen(node, CollectiveKind::reduce_scatter_block, 1 << 20), "staged") << "16 MiB of all ranks";
+  EXPECT_EQ(chosen(node, CollectiveKind::reduce_scatter_block, 2 << 20), "divided");
+  EXPECT_EQ(chosen(many(64), CollectiveKind::reduce_scatter_block, 2 << 10), "staged");
   Team with_cores = node;
   with_cores.progress_cores = 1;
   EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "staged") << "they cannot work for ranks that compute";
   EXPECT_EQ(chosen(with_cores, CollectiveKind::alltoall, 1 << 20), "divided");
-  const auto chosen_for_blocks = [](const Team& on) {
-    Collective blocks{.kind = CollectiveKind::allgatherv};
+  const auto chosen_for_blocks = [](const Team& on, CollectiveKind kind) {
+    Collective blocks{.kind = kind};
     blocks.receive.counts.assign(static_cast<std::size_t>(on.size()), 1 << 20);
     return choose(on, blocks).algorithm->name;
   };
-  EXPECT_EQ(chosen_for_blocks(node), "ring") << "each block is copied once";
-  EXPECT_EQ(chosen_for_blocks(with_cores), "divided");
+  EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::allgatherv), "ring") << "each block is copied once";
+  EXPECT_EQ(chosen_for_blocks(with_cores, CollectiveKind::allgatherv), "divided");
+  EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::reduce_scatter), "staged");
+  EXPECT_EQ(chosen_for_blocks(with_cores, CollectiveKind::reduce_scatter), "divided");
   Team copying = node;
   copying.single_copy = false;
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 8 << 20), "chain");
