@@ -1,6 +1,6 @@
-// reduce, allreduce, reduce_scatter and reduce_scatter_block: each rank combines one part of every segment. It gets that
-// part of the other contributions through staging buffers, and publishes the sum in staging buffers, unless it is for
-// itself alone. Cost: m(n-1)/n bytes, each copied twice, per rank, and as many for sums. Valid on one node.
+// reduce, allreduce, reduce_scatter and reduce_scatter_block: each rank combines one part of every segment. It gets
+// that part of the other contributions through staging buffers, and publishes the sum in staging buffers, unless it is
+// for itself alone. Cost: m(n-1)/n bytes, each copied twice, per rank, and as many for sums. Valid on one node.
 #include <algorithm>
 #include <functional>
 #include <utility>
