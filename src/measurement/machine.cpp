@@ -26,6 +26,7 @@
 #include "host/topology.hpp"
 #include "kernels/arithmetic.hpp"
 #include "measurement/kept_machine.hpp"
+#include "measurement/operations.hpp"
 #include "measurement/trials.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/options.hpp"
@@ -62,53 +63,6 @@ Machine machine_of(const Told& all) {
   for (std::size_t i = 0; i < kMachineCounts.size(); ++i) *kMachineCounts[i].of(machine) = all.counts[i];
   machine.node.cores = static_cast<int>(all.counts.back());
   return machine;
-}
-
-/// The operations of a measurement. A rank that cannot go on fails those that are left, for which the others wait.
-class Operations {
- public:
-  explicit Operations(engine::Engine& engine) : engine_(engine) {}
-  ~Operations() {
-    for (; left_ > 0; --left_) engine_.fail_next("the machine could not be measured, here or on another rank");
-  }
-  Operations(const Operations&) = delete;
-  Operations& operator=(const Operations&) = delete;
-
-  /// The first operation, which no rank completes before all have begun it: a rank that fails before needs to fail no
-  /// other one. So many follow.
-  void begin(const Team& team, int left) {
-    left_ += left;
-    meet(team);
-  }
-  /// No others follow.
-  void done() { left_ = 0; }
-  double run(Plan plan, ConstBytes input, Bytes output) {
-    const auto shared = std::make_shared<const Plan>(std::move(plan));
-    const Clock::time_point begin = Clock::now();
-    // All ranks run the same operations, so the number of those left is a signature that is equal on all.
-    const auto signature = static_cast<std::uint64_t>(left_);
-    const auto run = engine_.start(shared, {.input = input, .output = output}, {}, signature);
-    --left_;
-    run->wait();
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  }
-  void meet(const Team& team) { run(plan_collective(team, {.kind = CollectiveKind::barrier}), {}, {}); }
-  /// From rank 0.
-  void tell(const Team& team, Told& all) {
-    const Bytes data = std::as_writable_bytes(std::span(&all, 1));
-    const Collective collective{.kind = CollectiveKind::bcast, .count = data.size()};
-    run(plan_collective(team, collective), {}, data);
-  }
-
- private:
-  engine::Engine& engine_;
-  int left_ = 1;
-};
-
-double seconds_once(const std::function<void()>& work) {
-  const Clock::time_point begin = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 double seconds_of(const std::function<void()>& work, int count) {
@@ -220,7 +174,7 @@ Measurement measured(engine::Engine& engine, const Team& team, const std::string
     }
   }
   const auto is_told = [&] {
-    operations.tell(team, all);
+    operations.tell(team, std::as_writable_bytes(std::span(&all, 1)));
     if (all.is_known == 0) return false;
     operations.done();
     result.machine = machine_of(all);
@@ -265,7 +219,7 @@ Measurement measured(engine::Engine& engine, const Team& team, const std::string
   // For the others only the operations count.
   if (has_tasks) machine.node.task_seconds = task_seconds(operations, team, machine.node);
   if (decides) all = told(as_kept(key, machine));
-  operations.tell(team, all);
+  operations.tell(team, std::as_writable_bytes(std::span(&all, 1)));
   result.machine = machine_of(all);
   result.source = "measured now";
   result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
