@@ -8,7 +8,9 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "penstock/choice_by_cost.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/datatype.hpp"
@@ -38,6 +40,8 @@ struct MeasuredMachine {
   bool has_node = false;     ///< false: rank 0 is alone on its node, so flags and remote reads have the default values
   std::string source;        ///< on rank 0: whether it was measured now, or where it comes from
   double seconds = 0;        ///< that it took to measure
+  /// Of one node with several ranks: the times of its rows, by which communicators with as many ranks choose.
+  std::vector<RowTime> rows{};
 };
 
 /// An operation that has been started. The buffers belong to it until test() has returned true or wait() has
@@ -173,8 +177,9 @@ class PENSTOCK_API Comm {
   bool any_thread() const;
 
   /// The costs between and inside the nodes of this communicator: those that an earlier job of this user kept for such
-  /// hosts, MPI and team (option machine_folder), or else measured now, in about a second. Collective, blocking, equal
-  /// on all ranks: rank 0's count. `again`, equal on all ranks: measures in any case. Nothing else may be in flight.
+  /// hosts, MPI and team (option machine_folder), or else measured now, in about a second, or two on one node.
+  /// Collective, blocking, equal on all ranks: rank 0's count. `again`, equal on all ranks: measures in any case.
+  /// Nothing else may be in flight.
   MeasuredMachine machine(bool again = false);
 
   /// The key that a part of a tuning table needs to be used here: one JSON object, see to_json(TuningKey).

@@ -456,7 +456,11 @@ void bind_comm(nb::module_& module) {
           "machine",
           [](Comm& comm, bool again) {
             const MeasuredMachine found = comm.machine(again);
-            return std::tuple(to_json(found.machine), found.has_network, found.has_node, found.source, found.seconds);
+            std::vector<std::tuple<std::string, std::uint64_t, std::string, std::uint64_t>> rows;
+            for (const RowTime& each : found.rows)
+              rows.emplace_back(name(each.algorithm->kind), each.bytes, each.algorithm->name, each.nanoseconds);
+            return std::tuple(to_json(found.machine), found.has_network, found.has_node, found.source, found.seconds,
+                              std::move(rows));
           },
           nb::arg("again"), nb::call_guard<nb::gil_scoped_release>())
       .def("run_task", &python::run_task)

@@ -10,6 +10,7 @@
 #include "comm/state.hpp"
 #include "engine/progress.hpp"
 #include "measurement/machine.hpp"
+#include "measurement/node_rows.hpp"
 #include "penstock/error.hpp"
 #include "penstock/tuning.hpp"
 
@@ -158,11 +159,17 @@ MeasuredMachine Comm::machine(bool again) {
   const auto ranks_here = std::ranges::count(nodes, nodes[0]);
   const bool has_network = ranks_here != std::ssize(nodes);
   const bool has_node = ranks_here != 1;
+  std::vector<RowTime> rows;
+  if (has_node && !has_network)
+    rows = measurement::node_rows(state_->engine(), team(), state_->facts().mpi,
+                                  again ? measurement::RowsPurpose::show_again : measurement::RowsPurpose::show)
+               ->times;
   return {.machine = found.machine,
           .has_network = has_network,
           .has_node = has_node,
           .source = std::move(found.source),
-          .seconds = found.seconds};
+          .seconds = found.seconds,
+          .rows = std::move(rows)};
 }
 std::string Comm::tuning_key() const { return to_json(state_->facts().tuning_key()); }
 std::string Comm::explain(const Collective& collective) const { return state_->planner().explain(collective); }

@@ -19,6 +19,7 @@
 #include "engine/node_setup.hpp"
 #include "host/domains.hpp"
 #include "measurement/machine.hpp"
+#include "measurement/node_rows.hpp"
 #include "penstock/choice_by_cost.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
@@ -43,9 +44,11 @@ struct RankInfo {
   std::uint8_t tunes;  ///< asks for a tuning table
   std::uint8_t debug;
   std::uint8_t native;
+  std::uint8_t measures_rows;
   std::int16_t network;  ///< its place in network_classes(), or one of the constants below
   std::int32_t domain;
   std::uint64_t plan_cache_bytes;
+  std::uint64_t node_rows;  ///< NodeRows::id of what it knows for as many ranks on one node; 0: nothing
   WorkerInfo worker;
 };
 
@@ -87,6 +90,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   std::vector<WorkerInfo> worker_infos;
   std::vector<std::int32_t> local_domains;
   std::optional<WorkerAgreement> workers_of_all;
+  std::shared_ptr<const measurement::NodeRows> rows;
   std::vector<std::byte> memory = std::move(link.exchange_memory);
   if (memory.empty()) all_or_none(transport, [&] { memory.resize(exchange_bytes(transport.size())); });
   engine::NodeSetup setup(transport, std::move(memory), kMore);
@@ -115,6 +119,9 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
     mine.network = network_named(wanted.network);
+    mine.measures_rows = wanted.measure_rows ? 1 : 0;
+    rows = measurement::known_node_rows(transport.size());
+    mine.node_rows = rows != nullptr ? rows->id : 0;
     const host::CpuSet bound = host::cpus_of_this_process();
     mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
     mine.domain = host::local_domain(bound);
@@ -130,9 +137,11 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.debug = facts.debug || info.debug != 0;
     facts.native = facts.native && info.native != 0;
     facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, info.plan_cache_bytes);
+    if (info.node_rows == 0 || info.node_rows != mine.node_rows) rows = nullptr;
   }
   const bool tunes = info_of(setup, 0).tunes != 0;
   const std::int16_t network = info_of(setup, 0).network;
+  const bool measures_rows = info_of(setup, 0).measures_rows != 0 && !tunes;
   const std::optional<WorkerDecision> decision = workers_of_all->decide(worker_infos);
   const auto end = [run = std::move(link.end)](State* state) noexcept {
     if (!run) return delete state;
@@ -145,6 +154,12 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   std::shared_ptr<engine::Engine> engine;
   std::shared_ptr<State> state;
   bool measures = false;
+  bool is_one_node = false;
+  const auto choose_by = [&](const std::shared_ptr<const measurement::NodeRows>& known) {
+    if (known->times.empty()) return;
+    facts.team.by_cost = std::make_shared<const ChoiceByCost>(
+        facts.team, std::shared_ptr<const std::vector<RowTime>>(known, &known->times));
+  };
   const auto make_state = [&] {
     parts.native->set_has_workers(settings.progress_threads > 0);
     state = {new State(engine, std::move(parts)), end};
@@ -157,8 +172,14 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     if (network >= 0)
       facts.team.by_cost = std::make_shared<const ChoiceByCost>(
           facts.team, Machine{.network = network_classes()[static_cast<std::size_t>(network)].network, .node = {}});
-    // On one node and beside communication cores nothing is chosen by cost.
-    measures = network == kMeasuredNetwork && facts.team.progress_cores == 0 && collectives::node_count(facts.team) > 1;
+    // Beside communication cores nothing is chosen by cost, and a table decides for all of a node's rows.
+    is_one_node = collectives::node_count(facts.team) == 1;
+    measures = network == kMeasuredNetwork && facts.team.progress_cores == 0 &&
+               (!is_one_node || (measures_rows && facts.team.size() > 1));
+    if (measures && is_one_node && rows != nullptr) {
+      choose_by(rows);
+      measures = false;
+    }
     if (!tunes && !measures) make_state();
   };
   const auto discard = [&]() noexcept {
@@ -218,7 +239,9 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
       all_or_none(
           transport,
           [&] {
-            if (const auto machine = measurement::machine_for_choices(*engine, facts.team, facts.mpi))
+            if (is_one_node)
+              choose_by(measurement::node_rows(*engine, facts.team, facts.mpi, measurement::RowsPurpose::choose));
+            else if (const auto machine = measurement::machine_for_choices(*engine, facts.team, facts.mpi))
               facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, *machine);
             if (!tunes) make_state();
           },

@@ -13,8 +13,8 @@ std::filesystem::path kept_folder();
 std::filesystem::path kept_path(std::string_view kind, const std::string& key);
 /// Empty if there is no such file.
 std::string kept_text(const std::filesystem::path& path);
-/// Complete or not at all: other jobs may read it now. An empty path keeps nothing, and that a file cannot be written is no
-/// error.
+/// Complete or not at all: other jobs may read it now. An empty path keeps nothing, and that a file cannot be written
+/// is no error.
 void keep_text(const std::filesystem::path& path, const std::string& text);
 
 /// What hosts have in common on which the same was measured: kind of name, processor, networks. It does not change

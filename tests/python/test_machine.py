@@ -67,6 +67,18 @@ def test_the_machine_is_measured_kept_and_printed(tmp_path: Path) -> None:
     assert f"read from {kept}, 2 ranks" in text and "latency" in text and "Gbit/s" in text
 
 
+def test_the_algorithms_of_a_node_are_measured_and_printed(tmp_path: Path) -> None:
+    ranks = [{"PENSTOCK_SHARED_MEMORY": "on", **folder(tmp_path)}] * 2
+    facts = machine(ranks)
+    assert facts["node_measured"] and not facts["network_measured"]
+    times = {(row["operation"], row["bytes"], row["algorithm"]): row["nanoseconds"] for row in facts["rows"]}
+    # At most a second, which a busy machine may need for the first ones.
+    assert times["bcast", 16 << 10, "staged"] > 0
+    assert {operation for operation, *_ in times} >= {"bcast", "reduce", "allreduce", "allgather", "alltoall", "gather"}
+    text = launch(ranks, "-m", "penstock", "info", "--machine")
+    assert "algorithms by time" in text and "staged" in text
+
+
 def test_ranks_with_other_environments_choose_the_same(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     machine([folder(kept)] * 3)

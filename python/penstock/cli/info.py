@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -78,7 +79,7 @@ def _machine(as_json: bool, again: bool) -> None:
     from penstock.comm import Comm
 
     comm = Comm(MPI.COMM_WORLD.Dup(), progress_cores=0)
-    text, has_network, has_node, source, seconds = comm._open().machine(again)
+    text, has_network, has_node, source, seconds, rows = comm._open().machine(again)
     nodes = MPI.COMM_WORLD.allgather(platform.node())
     comm.Free()
     if MPI.COMM_WORLD.rank != 0:
@@ -89,6 +90,7 @@ def _machine(as_json: bool, again: bool) -> None:
         "node_measured": has_node,
         "source": source,
         "measuring_seconds": seconds,
+        "rows": [dict(zip(("operation", "bytes", "algorithm", "nanoseconds"), row, strict=True)) for row in rows],
     }
     if as_json:
         click.echo(json.dumps(facts, indent=2))
@@ -114,6 +116,12 @@ def _machine(as_json: bool, again: bool) -> None:
     click.echo(f"  cache         {node['cache_bytes'] / 1024:10.1f} KiB")
     click.echo(f"  cores         {node['cores']:10d}")
     click.echo(f"                {node['ranks_per_core']:10.2f} ranks took turns on one")
+    if rows:
+        click.echo("algorithms by time, us; 0: not measured")
+    for (operation, size), group in itertools.groupby(rows, key=lambda row: row[:2]):
+        times = sorted((nanoseconds, algorithm) for *_, algorithm, nanoseconds in group)
+        shown = ", ".join(f"{algorithm} {nanoseconds / 1e3:.1f}" for nanoseconds, algorithm in times)
+        click.echo(f"  {operation:<20} {size / 1024:5.0f} KiB  {shown}")
 
 
 def _gigabits(seconds_per_byte: float) -> float:

@@ -10,7 +10,9 @@
 
 #include "base/hash.hpp"
 #include "collectives/choose/defaults.hpp"
+#include "collectives/choose/row_times.hpp"
 #include "collectives/cost/costs.hpp"
+#include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/leaders.hpp"
 #include "collectives/parts/levels.hpp"
@@ -23,7 +25,7 @@ namespace {
 
 using collectives::cost::NodeSizes;
 
-constexpr double kGain = 0.9;                // estimates are within a third, most within a tenth
+constexpr double kGain = 0.9;                // estimates are within a third, most within a tenth; times within a tenth
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
 /// Of pipelines, besides their own: a segment on its way keeps each link of a tree for its bytes.
 constexpr std::array<std::uint64_t, 2> kShorterSegments = {8 << 10, 4 << 10};
@@ -226,7 +228,8 @@ struct ChoiceByCost::Memory {
     }
   };
 
-  Memory(const Team& given, const Machine& known) : team(given), machine(known) {
+  Memory(const Team& given, const Machine& known, std::shared_ptr<const std::vector<RowTime>> measured = {})
+      : team(given), machine(known), times(std::move(measured)) {
     team.rank = 0;
     team.by_cost = nullptr;
     team.tuning = nullptr;
@@ -239,10 +242,17 @@ struct ChoiceByCost::Memory {
     }
   }
 
-  Chosen choose(Collective collective) const;
+  bool can_choose(CollectiveKind kind) const {
+    return sizes.nodes > 1 ? has_choice(kind) : times != nullptr && collectives::has_times(kind);
+  }
+  Chosen choose(const Collective& collective) const {
+    return sizes.nodes > 1 ? choose_between_nodes(collective) : choose_on_node(collective);
+  }
+  Chosen choose_between_nodes(Collective collective) const;
+  Chosen choose_on_node(const Collective& collective) const;
   /// `collective` stands for its class.
   int radix_of(const Algorithm& row, const Collective& collective) const {
-    if (!has_radix(row) || collective.radix != 2) return collective.radix;
+    if (!has_radix(row) || collective.radix != 2 || sizes.nodes < 2) return collective.radix;
     const std::size_t leaders = has_several_leaders(row) ? collectives::kManySlots : 1;
     const int slots = std::min(static_cast<int>(leaders), sizes.smallest);
     const std::uint64_t bytes = collective.count * collective.item_bytes() / static_cast<std::uint64_t>(slots);
@@ -251,6 +261,7 @@ struct ChoiceByCost::Memory {
 
   Team team;
   Machine machine;
+  std::shared_ptr<const std::vector<RowTime>> times;  // of one node; or nullptr
   NodeSizes sizes;
   std::vector<std::int32_t> root_alike;  // by root: the one that stands for it
   mutable std::mutex mutex{};
@@ -258,7 +269,7 @@ struct ChoiceByCost::Memory {
 };
 
 /// `collective` stands for its class.
-ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
+ChoiceByCost::Chosen ChoiceByCost::Memory::choose_between_nodes(Collective collective) const {
   const std::string_view by_threshold = collectives::choose_default(team, collective).name;
   const Algorithm* known = collectives::find(collective.kind, by_threshold);
   std::array<int, 2> radix{};  // of one leader of each node, and of several
@@ -320,8 +331,31 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose(Collective collective) const {
   return {best_row->algorithm, std::move(reason), best_row->segment_bytes, std::move(candidates)};
 }
 
+/// `collective` stands for its class.
+ChoiceByCost::Chosen ChoiceByCost::Memory::choose_on_node(const Collective& collective) const {
+  const Algorithm* known = collectives::find(collective.kind, collectives::choose_default(team, collective).name);
+  std::vector<Candidate> candidates;
+  for (const Algorithm& row : algorithms()) {
+    if (row.kind != collective.kind || !collectives::fits(row, team, collective)) continue;
+    const std::optional<double> seconds = collectives::interpolated(*times, row, collectives::block_bytes(collective));
+    if (seconds) candidates.push_back({&row, *seconds});
+  }
+  const auto of_known = std::ranges::find(candidates, known, &Candidate::algorithm);
+  if (of_known == candidates.end()) return {};
+  const Candidate by_threshold = *of_known;
+  std::ranges::stable_sort(candidates, {}, &Candidate::seconds);
+  const Candidate best = candidates[0].seconds < kGain * by_threshold.seconds ? candidates[0] : by_threshold;
+  std::string reason = "measured on such a node: " + microseconds(best.seconds);
+  const auto next =
+      std::ranges::find_if(candidates, [&](const Candidate& each) { return each.algorithm != best.algorithm; });
+  if (next != candidates.end()) reason += "; " + std::string(next->algorithm->name) + " " + microseconds(next->seconds);
+  return {best.algorithm, std::move(reason), 0, std::move(candidates)};
+}
+
 ChoiceByCost::ChoiceByCost(const Team& team, const Machine& machine)
     : memory_(std::make_unique<Memory>(team, machine)) {}
+ChoiceByCost::ChoiceByCost(const Team& team, std::shared_ptr<const std::vector<RowTime>> times)
+    : memory_(std::make_unique<Memory>(team, Machine{}, std::move(times))) {}
 ChoiceByCost::~ChoiceByCost() = default;
 
 const Machine& ChoiceByCost::machine() const noexcept { return memory_->machine; }
@@ -331,7 +365,7 @@ int ChoiceByCost::radix_of(const Algorithm& row, const Collective& collective) c
 }
 
 std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective& collective) const {
-  if (memory_->sizes.nodes < 2 || memory_->team.progress_cores > 0 || !has_choice(collective.kind) ||
+  if (!memory_->can_choose(collective.kind) || memory_->team.progress_cores > 0 ||
       collective.split != Collective::kAutomatic || collective.radix != 2 || collective.segment_bytes != 0 ||
       !collective.commutative || collectives::fixes_order(collective) || collective.count == 0)
     return nullptr;

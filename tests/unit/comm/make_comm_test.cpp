@@ -1,10 +1,12 @@
 // A rank runs out of memory while it makes a communicator. The ranks are threads of this process.
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <new>
@@ -180,40 +182,44 @@ class WithNetwork {
   std::string before_;
 };
 
-/// Lets each allocation of the victim fail in turn, or one of `step`. `has_memory`: that for the exchanges was taken
-/// with the link.
+/// Lets one allocation of the victim fail. False if it makes fewer. `has_memory`: that for the exchanges was taken with
+/// the link.
+bool fail_allocation(const std::vector<std::int32_t>& nodes, std::size_t victim, bool has_memory, int allocation) {
+  bool was_reached = true;
+  auto transports = engine::make_local_transports(nodes);
+  std::vector<std::string> outcomes(nodes.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      Link link(std::make_unique<Fed>(std::move(transports[rank])));
+      if (has_memory) link.exchange_memory.resize(exchange_bytes(static_cast<int>(nodes.size())));
+      const MakeLink make_link = [&] {
+        if (rank == victim) allocations_left = allocation;
+        return std::move(link);
+      };
+      std::optional<Comm> comm;
+      try {
+        comm.emplace(make_comm(make_link, {.progress_cores = 0}));
+        outcomes[rank] = "made";
+      } catch (const std::bad_alloc&) {
+        outcomes[rank] = "failed";
+      } catch (const Error&) {
+        outcomes[rank] = "failed";
+      }
+      if (rank == victim) was_reached = std::exchange(allocations_left, -1) < 0;
+      if (comm) comm->run({.kind = CollectiveKind::barrier}, {}, {});
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(outcomes, std::vector<std::string>(nodes.size(), outcomes[0]))
+      << "rank " << victim << ", allocation " << allocation;
+  return was_reached;
+}
+
+/// Lets each allocation fail in turn, or one of `step`.
 void fail_each_allocation(const std::vector<std::int32_t>& nodes, std::size_t victim, bool has_memory, int step = 1) {
   constexpr int kMostAllocations = 100'000;
-  bool was_reached = true;
   int allocation = 0;
-  for (; was_reached && allocation < kMostAllocations; allocation += step) {
-    auto transports = engine::make_local_transports(nodes);
-    std::vector<std::string> outcomes(nodes.size());
-    std::vector<std::thread> threads;
-    for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-      threads.emplace_back([&, rank] {
-        Link link(std::make_unique<Fed>(std::move(transports[rank])));
-        if (has_memory) link.exchange_memory.resize(exchange_bytes(static_cast<int>(nodes.size())));
-        const MakeLink make_link = [&] {
-          if (rank == victim) allocations_left = allocation;
-          return std::move(link);
-        };
-        std::optional<Comm> comm;
-        try {
-          comm.emplace(make_comm(make_link, {.progress_cores = 0}));
-          outcomes[rank] = "made";
-        } catch (const std::bad_alloc&) {
-          outcomes[rank] = "failed";
-        } catch (const Error&) {
-          outcomes[rank] = "failed";
-        }
-        if (rank == victim) was_reached = std::exchange(allocations_left, -1) < 0;
-        if (comm) comm->run({.kind = CollectiveKind::barrier}, {}, {});
-      });
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(outcomes, std::vector<std::string>(nodes.size(), outcomes[0]))
-        << "rank " << victim << ", allocation " << allocation;
-  }
+  while (fail_allocation(nodes, victim, has_memory, allocation) && allocation < kMostAllocations) allocation += step;
   EXPECT_GT(allocation, 20);
   EXPECT_LT(allocation, kMostAllocations);
 }
@@ -274,10 +280,30 @@ TEST(MakeComm, FailsOnAllRanksOrNoneAlsoWhileTheyAgreeOnTheMachine) {
       fail_each_allocation(nodes, victim, true, (nodes.size() == 2 ? 97 : 293) / part);
 }
 
-// Whether or not ranks share cores, which ends the measurement for a choice early.
-TEST(MakeComm, NobodyWaitsForARankThatCannotMeasureTheMachine) {
+// The same for the rows of a node, by tries that lie further and further apart. Each has a folder of its own: what the
+// process has measured once it does not measure again.
+TEST(MakeComm, FailsOnAllRanksOrNoneAlsoWhileTheyMeasureTheRowsOfTheirNode) {
+  const WithNetwork measured("measured");
+  const Options before = options();
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("penstock-rows-" + std::to_string(::getpid()));
+  options().measure_rows = true;
+  int tries = 0;
+  for (const std::size_t victim : {0u, 1u}) {
+    bool was_reached = true;
+    for (int allocation = 0; was_reached; allocation = allocation * 4 / 3 + 30, ++tries) {
+      options().machine_folder = (folder / std::to_string(tries)).string();
+      was_reached = fail_allocation({0, 0}, victim, true, allocation);
+    }
+  }
+  options() = before;
+  std::filesystem::remove_all(folder);
+  EXPECT_GT(tries, 10);
+}
+
+// Whether or not ranks share cores, which ends the measurement for a choice early. On one node rows are measured, too.
+void expect_nobody_waits_for_who_cannot_measure(const std::vector<std::int32_t>& nodes) {
   const WithNetwork unknown("off");
-  const std::vector<std::int32_t> nodes = {0, 1};
   bool was_reached = true;
   int tries = 0;
   for (std::int64_t allocation = 0; was_reached; allocation = allocation * 3 / 2 + 40, ++tries) {
@@ -298,6 +324,8 @@ TEST(MakeComm, NobodyWaitsForARankThatCannotMeasureTheMachine) {
   }
   EXPECT_GT(tries, 5);
 }
+TEST(MakeComm, NobodyWaitsForARankThatCannotMeasureTheMachine) { expect_nobody_waits_for_who_cannot_measure({0, 1}); }
+TEST(MakeComm, NobodyWaitsForARankThatCannotMeasureTheRows) { expect_nobody_waits_for_who_cannot_measure({0, 0}); }
 
 TEST(MakeComm, FailsOnAllRanksWhereTheLinkOfOneHasFailed) {
   for (const std::size_t victim : {0u, 1u, 2u}) {

@@ -1,0 +1,34 @@
+// How long the rows of collectives take on a node: measured, agreed on by its ranks, and kept for later jobs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/engine.hpp"
+#include "penstock/choice_by_cost.hpp"
+#include "penstock/plan.hpp"
+
+namespace penstock::measurement {
+
+/// What the ranks of a node know about its rows. Empty: they share cores, or nothing could be measured.
+struct NodeRows {
+  std::uint64_t id = 0;  ///< equal if the times are; never 0
+  std::vector<RowTime> times;
+};
+
+/// What this process knows, for communicators of so many ranks on one node; nullptr if nothing. Any thread.
+std::shared_ptr<const NodeRows> known_node_rows(int ranks);
+/// Keeps these times for jobs with as many ranks on a node; each row has its place in collectives::rows_to_measure().
+void keep_node_rows(const Team& team, const std::vector<RowTime>& times);
+enum class RowsPurpose : std::uint8_t {
+  choose,     ///< nothing is measured if ranks share cores
+  show,       ///< measured in any case, but not kept if ranks share cores
+  show_again  ///< the same, whether or not times are known
+};
+/// The kept times, or what is measured now, on all ranks the same; known_node_rows() then gives them, unless ranks
+/// share cores. `mpi`: the library and its version. Collective, before or between other operations of the engine.
+std::shared_ptr<const NodeRows> node_rows(engine::Engine& engine, const Team& team, const std::string& mpi,
+                                          RowsPurpose purpose);
+
+}  // namespace penstock::measurement
