@@ -1,8 +1,11 @@
 // The neighbours of each rank: both ends of every edge agree.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/collective.hpp"
@@ -107,6 +110,36 @@ TEST(Neighborhood, RefusesWrongArguments) {
       << "rank 0 has no neighbour below";
   EXPECT_NE(refusal({.kind = exchange, .count = std::uint64_t{1} << 62, .graph = ring}).find("2^63"),
             std::string::npos);
+}
+
+// Each rank of a periodic grid of 2 x 2 has two edges to each of its two neighbours.
+TEST(Neighborhood, EdgesToOneRankShareMessages) {
+  const auto grid = std::make_shared<const Graph>(Graph::cartesian(std::vector{2, 2}, {true, true}));
+  const auto count_of = [&](CollectiveKind kind, std::uint64_t bytes, StepKind step) {
+    const Plan plan =
+        plan_collective(Team{0, {0, 0, 0, 0}}, {.kind = kind, .count = bytes, .algorithm = "direct", .graph = grid});
+    return std::ranges::count(plan.steps, step, &Step::kind);
+  };
+  constexpr std::uint64_t kLong = 1 << 16;
+  for (const StepKind each : {StepKind::send, StepKind::recv}) {
+    EXPECT_EQ(count_of(CollectiveKind::neighbor_allgather, kLong, each), 2) << "the same block for both edges";
+    EXPECT_EQ(count_of(CollectiveKind::neighbor_alltoall, 8, each), 2) << "short blocks together";
+    EXPECT_EQ(count_of(CollectiveKind::neighbor_alltoall, kLong, each), 4);
+  }
+  const auto gathered = [&](std::vector<std::uint64_t> counts) {
+    return plan_collective(
+        Team{0, {0, 0, 0, 0}},
+        {.kind = CollectiveKind::neighbor_allgatherv, .count = 4, .receive = {std::move(counts), {}}, .graph = grid});
+  };
+  EXPECT_NO_THROW(gathered({4, 4, 5, 5}));
+  try {
+    gathered({4, 4, 4, 5});
+    ADD_FAILURE() << "a rank cannot send blocks of two lengths";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(error.message().find("receives 4 bytes of rank 1 as neighbour 2 and 5 as neighbour 3"), std::string::npos)
+        << error.message();
+  }
 }
 
 }  // namespace
