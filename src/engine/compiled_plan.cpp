@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hash.hpp"
+#include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
 #include "plan/memory.hpp"
 #include "plan/order.hpp"
@@ -45,6 +46,7 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
   for (StepId id = 0; id < steps; ++id)
     if (dependency_counts_[id] == 0) roots_.push_back(id);
   index_receivers(plan);
+  set_short_exchange(plan, team, edges);
 }
 
 CompiledPlan::Edges CompiledPlan::set_wire_tags(const Plan& plan, const Team& team, std::uint32_t wire_tags) {
@@ -85,6 +87,23 @@ CompiledPlan::Edges CompiledPlan::set_wire_tags(const Plan& plan, const Team& te
   }
   traffic_ = std::make_shared<const RemoteTraffic>(std::move(traffic));
   return edges;
+}
+
+void CompiledPlan::set_short_exchange(const Plan& plan, const Team& team, const Edges& edges) {
+  constexpr std::size_t kMostSteps = 32;  // bits
+  const auto is_short = [&](const Step& step) {
+    const bool is_message = step.kind == StepKind::send || step.kind == StepKind::recv;
+    const bool is_computation = step.kind == StepKind::compute && step.source == StepSource::local;
+    return std::max(step.from.size_bytes, step.to.size_bytes) <= Machine::Network{}.eager_bytes &&
+           (is_computation || (is_message && !team.same_node(team.rank, step.peer)));
+  };
+  if (!leaves_node_ || plan.steps.size() > kMostSteps || plan.shared_bytes > 0 ||
+      !std::ranges::all_of(plan.steps, is_short))
+    return;
+  short_exchange_.resize(plan.steps.size());
+  for (StepId id = 0; id < plan.steps.size(); ++id)
+    for (const StepId earlier : plan::dependencies(plan, id)) short_exchange_[id] |= 1U << earlier;
+  for (const auto& [first, second] : edges) short_exchange_[second] |= 1U << first;
 }
 
 void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes) const {

@@ -43,6 +43,9 @@ class CompiledPlan {
   std::uint32_t wire_tag(StepId step) const { return wire_tags_[step]; }
   const std::shared_ptr<const RemoteTraffic>& traffic() const { return traffic_; }  ///< nullptr: none
   const CompiledTasks& tasks() const { return tasks_; }
+  /// If all steps are short messages between nodes and short computations of this rank's memory, and few: for each step
+  /// those that it waits for, as bits. Otherwise empty. See ShortExchange.
+  std::span<const std::uint32_t> short_exchange() const { return short_exchange_; }
 
   /// The first step that takes a signal, or a message, of `peer` under `tag`, and the next one after `step`.
   /// Several such steps take messages in the order of arrival, so both sides must order these steps by dependencies.
@@ -59,6 +62,7 @@ class CompiledPlan {
   using Edges = std::vector<std::pair<StepId, StepId>>;
   /// Returns which steps have to wait for which, because the tags are too few.
   Edges set_wire_tags(const Plan& plan, const Team& team, std::uint32_t wire_tags);
+  void set_short_exchange(const Plan& plan, const Team& team, const Edges& edges);
 
   std::vector<std::uint32_t> dependency_counts_;
   std::vector<StepId> roots_;
@@ -68,6 +72,7 @@ class CompiledPlan {
   std::vector<std::uint32_t> wire_tags_;  ///< by step
   std::shared_ptr<const RemoteTraffic> traffic_;
   CompiledTasks tasks_;
+  std::vector<std::uint32_t> short_exchange_;
   bool reads_peers_ = false;
   bool leaves_node_ = false;
   bool takes_from_node_ = false;

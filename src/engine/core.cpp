@@ -90,6 +90,25 @@ void Core::launch(Operation& operation) {
   drain();
 }
 
+void Core::launch_rest(Operation& operation, std::uint32_t has_run, std::uint32_t is_posted, bool goes_on) {
+  const CompiledPlan& compiled = *operation.call.compiled;
+  const auto steps = static_cast<StepId>(operation.plan().steps.size());
+  operation.waiting_for = compiled.dependency_counts();
+  operation.steps_left = steps;
+  operation.stage = Operation::Stage::running;
+  begin(operation);
+  if (!goes_on) return;
+  const auto is_in = [](std::uint32_t bits, StepId step) { return (bits >> step & 1) != 0; };
+  for (StepId step = 0; step < steps; ++step) {
+    if (!is_in(has_run, step)) continue;
+    --operation.steps_left;
+    for (const StepId next : compiled.dependents(step)) --operation.waiting_for[next];
+  }
+  for (StepId step = 0; step < steps; ++step)
+    if (!is_in(has_run | is_posted, step) && operation.waiting_for[step] == 0) ready_.push({&operation, step});
+  drain();
+}
+
 void Core::drain() {
   while (!ready_.empty()) run_ready(ready_.pop());
 }

@@ -61,6 +61,9 @@ class Core {
   }
   /// Starts the steps that depend on none. The operation has a plan.
   void launch(Operation& operation);
+  /// The same for an operation of which the fast path has completed some steps and posted others (bits). Unless
+  /// `goes_on`, starts no other: the caller fails the operation.
+  void launch_rest(Operation& operation, std::uint32_t has_run, std::uint32_t is_posted, bool goes_on);
   /// Issues all steps that are ready.
   void drain();
   /// Ends the operation if its steps are complete or it has failed, and nothing works on it any more.

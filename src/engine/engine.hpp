@@ -79,8 +79,8 @@ class Engine {
   virtual std::shared_ptr<Run> start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
                                      const Arithmetic& arithmetic, std::uint64_t signature) = 0;
 
-  /// start() and wait(). Takes the fast path if the plan has by_flags and nothing else is in flight. Polls some times
-  /// before it waits if the plan has messages between nodes.
+  /// start() and wait(). If nothing else is in flight, takes a fast path if the plan has by_flags, or if it is a few
+  /// short messages between nodes. Polls some times before it waits if the plan has messages between nodes.
   virtual void run(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
                    std::uint64_t signature) = 0;
 

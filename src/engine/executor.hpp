@@ -55,13 +55,23 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   Operation& next_operation();
   void start_next(Operation& started, std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
                   const Arithmetic& arithmetic, std::uint64_t signature);
+  /// The plan, if the fast path for short messages between nodes may run it now: it is the only operation. Otherwise
+  /// nullptr.
+  const CompiledPlan* short_plan(const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
+                                 const Arithmetic& arithmetic);
+  /// Whether it has completed. If not, start_rest() goes on.
+  bool run_short(Operation& next, const CompiledPlan& compiled, const std::shared_ptr<const Plan>& plan,
+                 const Bindings& bindings, const Arithmetic& arithmetic, std::uint64_t signature, int& polls);
+  void start_rest(Operation& started, const std::shared_ptr<const Plan>& plan);
+  /// After an operation that has completed at once. Unlocks.
+  void after_run(std::unique_lock<std::mutex>& lock);
   /// Whether the next messages for it come from the transport.
   bool polls_at_once(const Operation& started) const {
     return has_remote && started.call.compiled != nullptr && started.call.compiled->leaves_node() &&
            started.call.compiled->tasks().count() == 0 && !Progress::sleeps_in_wait();
   }
   /// Polls while it holds the lock. True if the operation has completed.
-  bool poll_at_once(Operation& started);
+  bool poll_at_once(Operation& started, int polls);
   /// Unlocks.
   void after_start(std::unique_lock<std::mutex>& lock, Operation& started, Then then);
   void prepare(Operation& operation, std::shared_ptr<const Plan>&& plan);

@@ -59,7 +59,15 @@ void OperationTable::run_through(std::uint64_t signature) {
   publish();
 }
 
-void OperationTable::finish(Operation& operation) {
+void OperationTable::run_through(Operation& only) {
+  remember(only);
+  window_.pop();
+  base_ = ++next_;
+  disown(only);
+  publish();
+}
+
+void OperationTable::remember(const Operation& operation) {
   Past& past = past_[operation.sequence % kPasts];
   past.sequence = operation.sequence;
   past.signature = operation.call.signature;
@@ -71,6 +79,10 @@ void OperationTable::finish(Operation& operation) {
     past.traffic.reset();
   else if (past.traffic != compiled->traffic())
     past.traffic = compiled->traffic();
+}
+
+void OperationTable::finish(Operation& operation) {
+  remember(operation);
   --unfinished_;
   operation.finished.store(true, std::memory_order_seq_cst);
 }

@@ -55,6 +55,8 @@ class OperationTable {
   /// start() and the end of the operation at once, if the window is empty and can_run_through().
   bool can_run_through() const { return next_ % kPasts < past_.size(); }
   void run_through(std::uint64_t signature);
+  /// The same for an operation with a record, the only one in the window. start() was not called.
+  void run_through(Operation& only);
   void finish(Operation& operation);
   void advance();
   void drop(Operation& operation);  ///< its Run is destroyed
@@ -80,6 +82,7 @@ class OperationTable {
   static constexpr std::size_t kPasts = 1024;
 
   void make_room(std::uint64_t sequence);
+  void remember(const Operation& over);
   void publish() const;
   void disown(Operation& operation);
 

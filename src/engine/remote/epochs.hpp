@@ -46,6 +46,7 @@ class Epochs {
 
   /// After each change of what is over here, if the transport may be called.
   void close();
+  bool has_to_close() const { return plans_.tags.epoch(core_.operations.base()) != closed_; }
   /// The counts of the peer have come.
   void hear(const Header& header);
   bool has_heard() const { return !hearing_.empty(); }

@@ -37,12 +37,14 @@ class InFlight {
   explicit InFlight(Core& core) : core_(core) {}
 
   bool empty() const { return count_ == 0; }
+  std::size_t size() const { return count_; }
   /// What the next add() will return. That needs no memory.
   std::uint32_t next() { return entries_.next(); }
   std::uint32_t add(Entry entry) {
     ++count_;
     return entries_.add(std::move(entry));
   }
+  const Entry& at(std::uint32_t token) { return *entries_.find(token); }
   Entry remove(std::uint32_t token) {
     Entry entry = std::move(*entries_.find(token));
     drop(token);

@@ -23,6 +23,7 @@ RemoteMessages::RemoteMessages(Core& core)
       epochs_(core, plans_, packets_, in_flight_),
       settlements_(core, ranks_, plans_, packets_, epochs_, in_flight_),
       steps_(core, ranks_, plans_, in_flight_, epochs_, settlements_),
+      short_exchange_(core, in_flight_, steps_),
       checks_(core, ranks_, plans_, packets_, epochs_) {
   Header left = core.header(0, MessageKind::left);
   left.communicator = core.node.communicator;
@@ -79,6 +80,15 @@ bool RemoteMessages::progress(bool look_for_packets) {
   if (look_for_packets || !settlements_.empty() || ++polls_ % kLook == 0) moved |= packets_.take();
   steps_.after_round(moved);
   return moved;
+}
+
+void RemoteMessages::go_on() {
+  if (short_exchange_.has_poll_thrown()) std::rethrow_exception(short_exchange_.thrown());
+  complete_.assign(short_exchange_.left_over().begin(), short_exchange_.left_over().end());
+  finish_all();
+  core_.drain();
+  progress(true);
+  core_.drain();
 }
 
 // Nobody finds what is complete again, so each is finished, also after one that throws.

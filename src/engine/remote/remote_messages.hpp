@@ -11,6 +11,7 @@
 #include "engine/remote/remote_plans.hpp"
 #include "engine/remote/remote_ranks.hpp"
 #include "engine/remote/settlements.hpp"
+#include "engine/remote/short_exchange.hpp"
 #include "engine/remote/step_messages.hpp"
 
 namespace penstock::engine {
@@ -33,6 +34,19 @@ class RemoteMessages final : public Mechanism {
   void has_failed_elsewhere(std::uint64_t sequence) { settlements_.has_failed_elsewhere(sequence); }
   /// After each change of what is over here, if the transport may be called.
   void close_epochs() { epochs_.close(); }
+  /// The fast path of an operation that no mechanism knows yet: ShortExchange::run(), if nothing is in flight and
+  /// nothing unusual is known.
+  bool may_run_short() const {
+    return !core_.transport_broken && !is_busy() && !core_.detector.knows_of_any() && !steps_.are_refused();
+  }
+  ShortExchange& short_exchange() { return short_exchange_; }
+  /// It has not completed the operation: holds it for what is posted.
+  void hold_posted(Operation& operation) { operation.in_flight = static_cast<std::uint32_t>(in_flight_.size()); }
+  /// Then, after Core::launch_rest(): finishes what the transport has reported meanwhile, and looks for packets.
+  void go_on();
+  /// It has completed it.
+  void end_short(Operation& operation) { steps_.end(operation); }
+  bool has_epochs_to_close() const { return epochs_.has_to_close(); }
   /// What the failure detector asks at each check.
   RemoteChecks& checks() { return checks_; }
   /// After the last use. False if something is still in flight: another user of the transport must not meet it.
@@ -81,6 +95,7 @@ class RemoteMessages final : public Mechanism {
   Epochs epochs_;
   Settlements settlements_;
   StepMessages steps_;
+  ShortExchange short_exchange_;
   RemoteChecks checks_;
   std::vector<Transport::Completion> complete_;
   std::uint32_t polls_ = 0;

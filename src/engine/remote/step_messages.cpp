@@ -6,12 +6,13 @@ namespace penstock::engine {
 
 void StepMessages::begin(Operation& operation) {
   State& state = states_[operation];
-  state.leaves_node = operation.call.compiled->leaves_node();
+  if (state.leaves_node) return;
+  const bool leaves_node = operation.call.compiled->leaves_node();
   state.is_withdrawn = false;
   state.receives_posted = 0;
-  state.status.assign(state.leaves_node ? operation.plan().steps.size() : 0, Status::none);
-  if (!state.leaves_node) return;
-  ++running_;
+  state.status.assign(leaves_node ? operation.plan().steps.size() : 0, Status::none);
+  state.leaves_node = leaves_node;
+  if (leaves_node) ++running_;
 }
 
 // Until both ranks have told of the epoch whose tags it uses again.
@@ -46,13 +47,21 @@ void StepMessages::post(Operation& operation, StepId step) {
 
 void StepMessages::post_now(Operation& operation, StepId step) {
   const Step& what = operation.step(step);
-  State& state = states_[operation];
   const bool sends = what.kind == StepKind::send;
   const std::uint64_t bytes = sends ? what.from.size_bytes : what.to.size_bytes;
   const LongMessages::Posted posted = LongMessages::about_to_post(bytes);
+  if (sends && posted.is_long()) long_.expect(what.peer);
+  if (post_unheld(operation, step, posted)) return core_.complete(operation, step);
+  core_.hold(operation);
+  if (posted.is_long()) long_.posted(what.peer, bytes, sends);
+}
+
+bool StepMessages::post_unheld(Operation& operation, StepId step, LongMessages::Posted posted) {
+  const Step& what = operation.step(step);
+  State& state = states_[operation];
+  const bool sends = what.kind == StepKind::send;
   const std::uint32_t token = in_flight_.next();
   epochs_.expect(what.peer);
-  if (sends && posted.is_long()) long_.expect(what.peer);
   const int tag = plans_.tag_of(operation, step);
   bool is_complete = false;
   if (sends)
@@ -65,7 +74,7 @@ void StepMessages::post_now(Operation& operation, StepId step) {
     ++state.receives_posted;
   if (is_complete) {
     state.status[step] = Status::done;
-    return core_.complete(operation, step);
+    return true;
   }
   in_flight_.add({.kind = sends ? InFlight::Kind::send : InFlight::Kind::receive,
                   .peer = what.peer,
@@ -74,8 +83,7 @@ void StepMessages::post_now(Operation& operation, StepId step) {
                   .sequence = operation.sequence,
                   .posted = posted});
   state.status[step] = Status::posted;
-  core_.hold(operation);
-  if (posted.is_long()) long_.posted(what.peer, bytes, sends);
+  return false;
 }
 
 bool StepMessages::post_waiting() {

@@ -22,17 +22,37 @@ class StepMessages {
                Settlements& settlements)
       : core_(core), ranks_(ranks), plans_(plans), in_flight_(in_flight), epochs_(epochs), settlements_(settlements) {}
 
+  /// Twice for an operation that ShortExchange has begun.
   void begin(Operation& operation);
   void end(Operation& operation) {
     if (std::exchange(states_[operation].leaves_node, false)) --running_;
   }
   void post(Operation& operation, StepId step);
+  // For ShortExchange, which does the rest.
+  /// Whether post() would post the step at once.
+  bool can_post(const Operation& operation, const Step& what) const {
+    return epochs_.may_post(what.peer, operation.sequence) &&
+           (what.kind == StepKind::recv || !core_.transport->has_gone(what.peer));
+  }
+  /// Posts the step. True if the message is complete already; otherwise the operation is not held yet.
+  bool post_unheld(Operation& operation, StepId step, LongMessages::Posted posted = {});
+  /// The message is complete, as planned.
+  void note_done(const Operation& operation, const InFlight::Entry& done) {
+    State& state = states_[operation];
+    state.status[done.step] = Status::done;
+    if (done.kind == InFlight::Kind::send) return;
+    --state.receives_posted;
+    epochs_.note_received(done.peer, done.sequence);
+  }
+
   void cancel(Operation& operation);
   void waits_for(const Operation& operation, std::vector<int>& peers) const;
   bool has_heard(const Operation& operation, int peer) const;
 
   /// Whether an operation runs that has messages.
   bool is_any_running() const { return running_ > 0; }
+  /// The communicator cannot be used any more.
+  bool are_refused() const { return epochs_.unusable().has_value(); }
   /// Whether steps are not posted, or failed operations not withdrawn.
   bool is_busy() const { return !waiting_.empty() || !blocked_.empty() || !ending_.empty(); }
   const LongMessages& long_messages() const { return long_; }
