@@ -14,6 +14,7 @@
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/node_tasks.hpp"
 #include "collectives/parts/published.hpp"
+#include "collectives/parts/staging.hpp"
 #include "kernels/reduce_sorted.hpp"
 #include "penstock/choice_by_cost.hpp"
 #include "penstock/cost_model.hpp"
@@ -28,6 +29,7 @@ namespace {
 using collectives::find;
 using collectives::fits;
 using collectives::fixes_order;
+using collectives::is_prefix;
 
 struct KindRow {
   std::string_view name;
@@ -59,9 +61,15 @@ bool few_flags(int ranks) {
 }
 
 /// Whether staging buffers save more copies and sums than their signals to each rank cost, against rounds of messages.
-/// Gathers, scatters and long reduce_scatters have a message or a task for each rank anyway.
-bool pays_staging(const Collective& collective, int ranks) {
+/// Gathers, scatters and long reduce_scatters have a message or a task for each rank anyway. Scans are a chain of
+/// segments, against fewer rounds of whole messages.
+bool pays_staging(const Team& team, const Collective& collective) {
+  const int ranks = team.size();
   if (collectives::is_reduce_scatter(collective.kind)) return true;
+  if (is_prefix(collective.kind)) {
+    const int segments = static_cast<int>(collectives::StagedSegments(team, collective, 1, 1).count());
+    return ranks - 1 + segments - 1 <= segments * collectives::log2_ceil(ranks);
+  }
   if (!computes(collective.kind) && collective.kind != CollectiveKind::bcast) return true;
   const Machine::Node node;
   const double others = ranks - 1;
@@ -74,8 +82,6 @@ bool pays_staging(const Collective& collective, int ranks) {
   return signals * node.flag_seconds <=
          bytes * (copies * node.copy_seconds_per_byte + (sums ? rounds - share : 0) * node.combine_seconds_per_byte);
 }
-
-bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
 
 void check(const Team& team, const Collective& collective) {
   if (is_rooted(collective.kind) && (collective.root < 0 || collective.root >= team.size()))
@@ -327,7 +333,9 @@ Default choose_default(const Team& team, const Collective& collective) {
   }
   // If all ranks wait, staging buffers in the caches are faster. For data larger than the caches, the kernel's single
   // copy is.
-  const std::uint64_t most_staged_bytes = collective.kind == CollectiveKind::alltoall ? kCachedBytes / 2 / (size * size)
+  const std::uint64_t most_staged_bytes = is_prefix(collective.kind) ? kCachedBytes / 2 / size
+                                          : collective.kind == CollectiveKind::alltoall
+                                              ? kCachedBytes / 2 / (size * size)
                                           : collective.kind == CollectiveKind::allgather ? kCachedBytes / (size * size)
                                                                                          : kCachedBytes / size;
   const bool is_whole = collective.kind == CollectiveKind::reduce && size == 2 && bytes <= kMostStagedWholeBytes;
@@ -340,7 +348,7 @@ Default choose_default(const Team& team, const Collective& collective) {
   const Algorithm* staging_row = find(collective.kind, staged.name);
   const bool fits_staging = staging_row != nullptr && staging_row->fits(team, collective) && team.progress_cores == 0 &&
                             all_parts_bytes > least_staged_bytes && all_parts_bytes <= most_staged_bytes &&
-                            pays_staging(collective, team.size());
+                            pays_staging(team, collective);
   if (has_split_tree(collective.kind)) {
     const bool is_shared = collectives::shared_node(team, collective);
     if (collective.split != Collective::kAutomatic)
@@ -424,6 +432,7 @@ Default choose_default(const Team& team, const Collective& collective) {
     }
     case CollectiveKind::scan:
     case CollectiveKind::exscan:
+      if (fits_staging) return staged;
       if (collectives::shared_node(team, collective) && bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
       if (bytes > kDividedBytes) return {"chain", "more than " + kib(kDividedBytes)};

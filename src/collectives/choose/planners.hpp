@@ -48,6 +48,7 @@ Plan prefix_doubling(const std::string& algorithm, const Team& team, const Colle
 Plan prefix_chain(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan prefix_hierarchical(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan prefix_divided(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan prefix_staged(const std::string& algorithm, const Team& team, const Collective& collective);
 
 /// Among all ranks.
 Plan allreduce_by_exchange(const std::string& algorithm, const Team& team, const Collective& collective,

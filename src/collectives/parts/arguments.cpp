@@ -73,6 +73,8 @@ bool is_reduce_scatter(CollectiveKind kind) {
   return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::reduce_scatter_block;
 }
 
+bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
+
 std::uint64_t block_bytes(const Collective& collective) { return collective.count * collective.item_bytes(); }
 
 Region result(const Team& team, const Collective& collective) {

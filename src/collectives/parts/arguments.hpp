@@ -40,6 +40,8 @@ bool node_whole_staging(const Team& team, const Collective& collective);
 
 /// reduce_scatter or reduce_scatter_block.
 bool is_reduce_scatter(CollectiveKind kind);
+/// scan or exscan.
+bool is_prefix(CollectiveKind kind);
 
 /// The bytes that one rank contributes or, in a broadcast, receives.
 std::uint64_t block_bytes(const Collective& collective);

@@ -137,6 +137,13 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::reduce_scatter_block, 1 << 20), "staged") << "16 MiB of all ranks";
   EXPECT_EQ(chosen(node, CollectiveKind::reduce_scatter_block, 2 << 20), "divided");
   EXPECT_EQ(chosen(many(64), CollectiveKind::reduce_scatter_block, 2 << 10), "staged");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::scan, 16 << 10), "doubling");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::scan, 17 << 10), "staged");
+  EXPECT_EQ(chosen(node, CollectiveKind::exscan, 17 << 10), "staged");
+  EXPECT_EQ(chosen(many(8), CollectiveKind::exscan, 17 << 10), "doubling") << "two segments pass seven ranks in turn";
+  EXPECT_EQ(chosen(node, CollectiveKind::scan, 2 << 20), "staged");
+  EXPECT_EQ(chosen(node, CollectiveKind::scan, 4 << 20), "divided");
+  EXPECT_EQ(chosen(many(16), CollectiveKind::scan, 64 << 10), "doubling") << "four segments pass 15 ranks in turn";
   Team with_cores = node;
   with_cores.progress_cores = 1;
   EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "staged") << "they cannot work for ranks that compute";
