@@ -44,7 +44,7 @@ std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, con
 }
 
 Executor::Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
-    : Routes(std::move(by), given, std::move(on)) {
+    : ShortCalls(std::move(by), given, std::move(on)) {
   wants_thread = options.progress_threads > 0;
   is_crowded = shares_cores;
   Progress::of_process().add(*this);
@@ -84,16 +84,24 @@ void Executor::run(const std::shared_ptr<const Plan>& plan, const Bindings& bind
   Progress::require_own_process();
   use_huge_pages(bindings);
   std::unique_lock lock(mutex_);
-  const CompiledPlan* const short_compiled = short_plan(plan, bindings, arithmetic);
+  const bool may_be_short = can_run_short(*plan, bindings, arithmetic) && !Progress::sleeps_in_wait();
+  const CompiledPlan* const short_plan = may_be_short ? find_short_plan(plans_, plan_tags_, plan) : nullptr;
   Operation& started = next_operation();
   int polls = kPollsAtOnce;
-  if (short_compiled != nullptr && run_short(started, *short_compiled, plan, bindings, arithmetic, signature, polls))
+  if (short_plan != nullptr && run_short(started, *short_plan, plan, bindings, arithmetic, signature, polls)) {
+    if (the<RemoteMessages>().has_epochs_to_close())
+      guarded([&] { return the<RemoteMessages>().close_epochs(), true; });
     return after_run(lock);
+  }
   OperationRun run(*this, started, nullptr);
-  if (short_compiled != nullptr)
-    start_rest(started, plan);
-  else
+  if (short_plan == nullptr) {
     start_next(started, std::shared_ptr(plan), bindings, arithmetic, signature);
+  } else {
+    checked_ns.store(0, std::memory_order_relaxed);
+    start_rest(started, plan);
+    guarded([&] { return the<RemoteMessages>().go_on(), true; });
+    finish_if_over(started);
+  }
   if (polls_at_once(started) && poll_at_once(started, polls)) {
     run.drop_locked();
     return after_run(lock);
@@ -106,68 +114,6 @@ void Executor::after_run(std::unique_lock<std::mutex>& lock) {
   const bool looks = ++polled_at_once_ % kRunsPerLook == 0;
   operations.has_dropped() ? unlock(lock) : lock.unlock();
   if (looks) Progress::completed_in_start(*this);
-}
-
-const CompiledPlan* Executor::short_plan(const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
-                                         const Arithmetic& arithmetic) {
-  // A user operation must not run under the lock.
-  if (!has_remote || node.segment != nullptr || !operations.is_empty() || !the<RemoteMessages>().may_run_short() ||
-      arithmetic.user || trace::enabled() || bindings.input.size() < plan->input_bytes ||
-      bindings.output.size() < plan->output_bytes || Progress::sleeps_in_wait() ||
-      (!bindings.scratch.empty() && bindings.scratch.size() < plan->scratch_bytes))
-    return nullptr;
-  try {
-    const CompiledPlan* const compiled = plans_.get(plan, node.team, node.shared_limit_bytes, plan_tags_);
-    return compiled->short_exchange().empty() ? nullptr : compiled;
-  } catch (const std::exception&) {
-    return nullptr;  // start_next() fails the same way, and tells all ranks
-  }
-}
-
-bool Executor::run_short(Operation& next, const CompiledPlan& compiled, const std::shared_ptr<const Plan>& plan,
-                         const Bindings& bindings, const Arithmetic& arithmetic, std::uint64_t signature, int& polls) {
-  Call& call = next.call;
-  call.plan = std::shared_ptr<const Plan>(std::shared_ptr<const Plan>(), plan.get());  // the caller keeps it meanwhile
-  call.compiled = &compiled;
-  call.bindings = bindings;
-  call.bindings.parts = {};  // the caller's
-  call.arithmetic = arithmetic;
-  call.signature = signature;
-  RemoteMessages& remote = the<RemoteMessages>();
-  const auto compute = [&](const Operation& operation, StepId step) {
-    the<Computations>().compute(operation, step, operation.source(operation.step(step).from));
-  };
-  if (!remote.short_exchange().run(next, polls, compute)) return false;
-  remote.end_short(next);
-  if (bindings.scratch.empty()) buffers.give_back(next.scratch, plan->scratch_bytes);
-  next.scratch = nullptr;
-  operations.run_through(next);
-  if (remote.has_epochs_to_close())
-    guarded([&] {
-      remote.close_epochs();
-      return true;
-    });
-  return true;
-}
-
-void Executor::start_rest(Operation& started, const std::shared_ptr<const Plan>& plan) {
-  checked_ns.store(0, std::memory_order_relaxed);
-  operations.start(started);
-  started.call.plan = plan;
-  RemoteMessages& remote = the<RemoteMessages>();
-  const ShortExchange& done = remote.short_exchange();
-  remote.hold_posted(started);
-  try {
-    launch_rest(started, done.has_run(), done.is_posted(), done.thrown() == nullptr);
-    if (done.thrown() && !done.has_poll_thrown()) std::rethrow_exception(done.thrown());
-  } catch (...) {
-    fail(started, std::current_exception(), "could not start the operation");
-  }
-  guarded([&] {
-    remote.go_on();
-    return true;
-  });
-  finish_if_over(started);
 }
 
 std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bindings& bindings,

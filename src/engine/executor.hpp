@@ -6,12 +6,15 @@
 #include <string>
 
 #include "engine/progress.hpp"
-#include "engine/routes.hpp"
+#include "engine/short_calls.hpp"
 
 namespace penstock::engine {
 
-/// The engine as callers and driving threads see it. Its members take the lock and call Routes.
-class Executor final : public Engine, public Pollable, private Routes, public std::enable_shared_from_this<Executor> {
+/// The engine as callers and driving threads see it. Its members take the lock and call Routes and ShortCalls.
+class Executor final : public Engine,
+                       public Pollable,
+                       private ShortCalls,
+                       public std::enable_shared_from_this<Executor> {
  public:
   Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on);
   ~Executor() override;
@@ -55,14 +58,6 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   Operation& next_operation();
   void start_next(Operation& started, std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
                   const Arithmetic& arithmetic, std::uint64_t signature);
-  /// The plan, if the fast path for short messages between nodes may run it now: it is the only operation. Otherwise
-  /// nullptr.
-  const CompiledPlan* short_plan(const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
-                                 const Arithmetic& arithmetic);
-  /// Whether it has completed. If not, start_rest() goes on.
-  bool run_short(Operation& next, const CompiledPlan& compiled, const std::shared_ptr<const Plan>& plan,
-                 const Bindings& bindings, const Arithmetic& arithmetic, std::uint64_t signature, int& polls);
-  void start_rest(Operation& started, const std::shared_ptr<const Plan>& plan);
   /// After an operation that has completed at once. Unlocks.
   void after_run(std::unique_lock<std::mutex>& lock);
   /// Whether the next messages for it come from the transport.
