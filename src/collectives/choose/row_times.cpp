@@ -14,14 +14,15 @@ namespace {
 // From the shortest data for which staging buffers are the default. In between two lengths rows take over from each
 // other gradually. What is the fastest for much longer data also depends on the size of the program's pages.
 constexpr std::array<std::uint64_t, 4> kLengths = {16 << 10, 64 << 10, 256 << 10, 1 << 20};
-constexpr std::uint64_t kMostBytes = 8 << 20;  // that a rank receives or sends: all ranks allocate it at once
+constexpr std::uint64_t kMostBytes = 8 << 20;  // of all blocks of a rank: all ranks allocate it at once
 
-constexpr std::array kKinds = {
-    CollectiveKind::bcast,    CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::allgather,
-    CollectiveKind::alltoall, CollectiveKind::gather, CollectiveKind::scatter,   CollectiveKind::reduce_scatter_block};
+constexpr std::array kWithoutBlocks = {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce,
+                                       CollectiveKind::scan, CollectiveKind::exscan};
+constexpr std::array kWithBlocks = {CollectiveKind::allgather, CollectiveKind::alltoall, CollectiveKind::gather,
+                                    CollectiveKind::scatter, CollectiveKind::reduce_scatter_block};
 
 bool has_a_block_for_each_rank(CollectiveKind kind) {
-  return kind != CollectiveKind::bcast && kind != CollectiveKind::reduce && kind != CollectiveKind::allreduce;
+  return std::ranges::find(kWithBlocks, kind) != kWithBlocks.end();
 }
 
 /// Compositions over two levels are others' doubles, and a tree of tasks is for communication cores. The sorted rows
@@ -35,7 +36,9 @@ bool is_rival(const Algorithm& row, const Team& team) {
 
 }  // namespace
 
-bool has_times(CollectiveKind kind) { return std::ranges::find(kKinds, kind) != kKinds.end(); }
+bool has_times(CollectiveKind kind) {
+  return has_a_block_for_each_rank(kind) || std::ranges::find(kWithoutBlocks, kind) != kWithoutBlocks.end();
+}
 
 Collective measured_call(CollectiveKind kind, std::uint64_t bytes) {
   Collective call{.kind = kind, .dtype = DType::float32};
@@ -45,18 +48,20 @@ Collective measured_call(CollectiveKind kind, std::uint64_t bytes) {
 
 std::vector<RowTime> rows_to_measure(const Team& team) {
   std::vector<RowTime> rows;
-  for (const std::uint64_t bytes : kLengths)
-    for (const CollectiveKind kind : kKinds) {
-      const auto blocks = static_cast<std::uint64_t>(has_a_block_for_each_rank(kind) ? team.size() : 1);
-      if (blocks * bytes > kMostBytes) continue;
-      const Collective collective = measured_call(kind, bytes);
-      const std::string_view by_threshold = choose_default(team, collective).name;
-      const std::size_t before = rows.size();
-      for (const Algorithm& row : algorithms())
-        if (row.kind == kind && fits(row, team, collective) && (is_rival(row, team) || row.name == by_threshold))
-          rows.push_back({&row, bytes});
-      if (rows.size() == before + 1) rows.pop_back();  // nothing to choose
-    }
+  const auto add = [&](CollectiveKind kind, std::uint64_t bytes) {
+    const Collective collective = measured_call(kind, bytes);
+    const std::string_view by_threshold = choose_default(team, collective).name;
+    const std::size_t before = rows.size();
+    for (const Algorithm& row : algorithms())
+      if (row.kind == kind && fits(row, team, collective) && (is_rival(row, team) || row.name == by_threshold))
+        rows.push_back({&row, bytes});
+    if (rows.size() == before + 1) rows.pop_back();  // nothing to choose
+  };
+  for (const std::uint64_t bytes : kLengths) {
+    for (const CollectiveKind kind : kWithoutBlocks) add(kind, bytes);
+    if (static_cast<std::uint64_t>(team.size()) * bytes > kMostBytes) continue;
+    for (const CollectiveKind kind : kWithBlocks) add(kind, bytes);
+  }
   return rows;
 }
 
