@@ -169,12 +169,21 @@ std::optional<VersionMap> BlobState::read_compacted(std::uint64_t version) const
   return map;
 }
 
-std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t version, Loading loading) {
-  if (version == kLatest) {
-    version = latest();
-  } else if (version > known_.load()) {
-    latest();
+std::shared_ptr<const VersionMap> BlobState::newest_map(const MapAt& map_at) {
+  for (;;) {
+    const std::uint64_t newest = latest();
+    try {
+      return map_at(newest);
+    } catch (const Error& error) {
+      // A collector may remove what was the newest version a moment ago. Then there is a newer one.
+      if (error.code() != ErrorCode::not_found || marks().keep_from <= newest) throw;
+    }
   }
+}
+
+std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t version, Loading loading) {
+  if (version == kLatest) return newest_map([&](std::uint64_t newest) { return readable_map_at(newest, loading); });
+  if (version > known_.load()) latest();
   {
     const std::lock_guard lock(mutex_);
     forget_if_repaired();
@@ -246,15 +255,11 @@ bool BlobState::is_shorter_from_index(std::uint64_t from, std::uint64_t version)
   });
 }
 
-std::uint64_t BlobState::existing(std::uint64_t version) {
-  if (version == kLatest) return latest();
-  if (version > known_.load()) {
-    if (const std::uint64_t newest = latest(); version > newest) {
-      throw Error(ErrorCode::not_found, title() + ": version " + std::to_string(version) +
-                                            " does not exist, the newest is " + std::to_string(newest));
-    }
-  }
-  return version;
+void BlobState::check_exists(std::uint64_t version) {
+  if (version <= known_.load()) return;
+  if (const std::uint64_t newest = latest(); version > newest)
+    throw Error(ErrorCode::not_found, title() + ": version " + std::to_string(version) +
+                                          " does not exist, the newest is " + std::to_string(newest));
 }
 
 std::shared_ptr<const VersionMap> BlobState::held_map(std::uint64_t version) const {
@@ -295,7 +300,8 @@ std::optional<VersionMap> BlobState::advanced(const VersionMap& from, std::uint6
 }
 
 std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
-  version = existing(version);
+  if (version == kLatest) return newest_map([&](std::uint64_t newest) { return map_at(newest); });
+  check_exists(version);
   const std::lock_guard lock(mutex_);
   forget_if_repaired();
   if (auto map = held_map(version)) return map;
@@ -308,7 +314,8 @@ std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
 }
 
 std::shared_ptr<const VersionMap> BlobState::lookup_map_at(std::uint64_t version) {
-  version = existing(version);
+  if (version == kLatest) return newest_map([&](std::uint64_t newest) { return lookup_map_at(newest); });
+  check_exists(version);
   {
     const std::lock_guard lock(mutex_);
     forget_if_repaired();

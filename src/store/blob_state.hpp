@@ -254,8 +254,11 @@ class BlobState {
                const std::function<std::vector<std::byte>()>& again);
   void put_delta_if_due(std::uint64_t version);
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from, Loading loading) const;
-  /// The number that a version stands for. Throws Error(not_found) if it does not exist.
-  std::uint64_t existing(std::uint64_t version);
+  /// Throws Error(not_found) if there is no such version yet.
+  void check_exists(std::uint64_t version);
+  using MapAt = std::function<std::shared_ptr<const VersionMap>(std::uint64_t version)>;
+  /// Of the newest version that was not collected before its map was read.
+  std::shared_ptr<const VersionMap> newest_map(const MapAt& map_at);
   /// A map that this process holds already; null if there is none. The caller holds the lock.
   std::shared_ptr<const VersionMap> held_map(std::uint64_t version) const;
   std::shared_ptr<const VersionMap> hold(VersionMap map);

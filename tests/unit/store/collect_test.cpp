@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <random>
+#include <string>
 
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
@@ -85,6 +86,40 @@ class Collect : public testing::Test {
   std::string folder_;
   std::shared_ptr<Interrupted> interrupted_;
 };
+
+// A write that checks the log once failed so, since its process was slow and others wrote and collected. The marks are
+// listed after the newest version is found: others come at each of these listings in turn.
+TEST_F(Collect, TheNewestVersionMayBeCollectedBeforeItIsRead) {
+  const std::vector<std::function<void(Blob&)>> actions = {
+      [](Blob& slow) { write(slow, 7); }, [](Blob& slow) { EXPECT_LE(value_at(slow.snapshot(), 0), 5); },
+      [](Blob& slow) { EXPECT_EQ(slow.size_bytes(), kSize); },
+      [](Blob& slow) {
+        std::byte byte{};
+        const ReadRegion region{0, Bytes(&byte, 1)};
+        slow.read(std::span(&region, 1));
+        EXPECT_LE(std::to_integer<int>(byte), 5);
+      }};
+  int blobs = 0;
+  for (const auto& action : actions) {
+    int listings = 1;
+    for (int late_at = 1; late_at <= listings; ++late_at) {
+      const std::string name = "field-" + std::to_string(++blobs);
+      BlobState::create(backend_, name, {.size_bytes = kSize});
+      Blob slow(BlobState::open(interrupted_, name));
+      listings = 0;
+      interrupted_->after_list = [&](std::string_view prefix, std::vector<std::string>&) {
+        if (!prefix.ends_with("gc") || ++listings != late_at) return;
+        Blob other(BlobState::open(backend_, name));
+        for (int value = 1; value <= 5; ++value) write(other, value);
+        GcReport report;
+        collect_blob(*BlobState::open(backend_, name), {.keep_last = 2, .lease = kNow}, report);
+      };
+      EXPECT_NO_THROW(action(slow)) << name;
+      interrupted_->after_list = nullptr;
+    }
+    EXPECT_GE(listings, 2);
+  }
+}
 
 TEST_F(Collect, KeepsWhatWasTheNewestWithinATime) {
   using std::chrono::hours;
