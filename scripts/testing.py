@@ -132,7 +132,12 @@ def run(
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
             # Measured again and again, since processes of tests share cores: that takes longer than most tests.
-            env={"PENSTOCK_MACHINE_FOLDER": str(MACHINES), "PENSTOCK_MEASURE_ROWS": "0", **os.environ, **environment},
+            env={
+                "PENSTOCK_MACHINE_FOLDER": str(MACHINES),
+                "PENSTOCK_MEASURE_ALGORITHMS": "0",
+                **os.environ,
+                **environment,
+            },
         )
         if wait(process, silent_s, lambda: sizes([log, *more_logs()])):
             status = process.returncode

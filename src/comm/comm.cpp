@@ -162,7 +162,7 @@ MeasuredMachine Comm::machine(bool again) {
   std::vector<RowTime> rows;
   if (has_node && !has_network)
     rows = measurement::node_rows(state_->engine(), team(), state_->facts().mpi,
-                                  again ? measurement::RowsPurpose::show_again : measurement::RowsPurpose::show)
+                                  again ? measurement::Purpose::show_again : measurement::Purpose::show)
                ->times;
   return {.machine = found.machine,
           .has_network = has_network,

@@ -44,7 +44,7 @@ struct RankInfo {
   std::uint8_t tunes;  ///< asks for a tuning table
   std::uint8_t debug;
   std::uint8_t native;
-  std::uint8_t measures_rows;
+  std::uint8_t measures_algorithms;
   std::int16_t network;  ///< its place in network_classes(), or one of the constants below
   std::int32_t domain;
   std::uint64_t plan_cache_bytes;
@@ -119,7 +119,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
     mine.network = network_named(wanted.network);
-    mine.measures_rows = wanted.measure_rows ? 1 : 0;
+    mine.measures_algorithms = wanted.measure_algorithms ? 1 : 0;
     rows = measurement::known_node_rows(transport.size());
     mine.node_rows = rows != nullptr ? rows->id : 0;
     const host::CpuSet bound = host::cpus_of_this_process();
@@ -141,7 +141,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   }
   const bool tunes = info_of(setup, 0).tunes != 0;
   const std::int16_t network = info_of(setup, 0).network;
-  const bool measures_rows = info_of(setup, 0).measures_rows != 0 && !tunes;
+  const bool measures_algorithms = info_of(setup, 0).measures_algorithms != 0 && !tunes;
   const std::optional<WorkerDecision> decision = workers_of_all->decide(worker_infos);
   const auto end = [run = std::move(link.end)](State* state) noexcept {
     if (!run) return delete state;
@@ -175,7 +175,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     // Beside communication cores nothing is chosen by cost, and a table decides for all of a node's rows.
     is_one_node = collectives::node_count(facts.team) == 1;
     measures = network == kMeasuredNetwork && facts.team.progress_cores == 0 &&
-               (!is_one_node || (measures_rows && facts.team.size() > 1));
+               (!is_one_node || (measures_algorithms && facts.team.size() > 1));
     if (measures && is_one_node && rows != nullptr) {
       choose_by(rows);
       measures = false;
@@ -240,7 +240,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
           transport,
           [&] {
             if (is_one_node)
-              choose_by(measurement::node_rows(*engine, facts.team, facts.mpi, measurement::RowsPurpose::choose));
+              choose_by(measurement::node_rows(*engine, facts.team, facts.mpi, measurement::Purpose::choose));
             else if (const auto machine = measurement::machine_for_choices(*engine, facts.team, facts.mpi))
               facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, *machine);
             if (!tunes) make_state();

@@ -54,8 +54,7 @@ std::string facts_of_host() {
          network_speeds();
 }
 
-}  // namespace
-
+/// Of the option `machine_folder`; empty: nothing is kept.
 std::filesystem::path kept_folder() {
   const std::string& wanted = options().machine_folder;
   if (wanted == "none") return {};
@@ -66,6 +65,8 @@ std::filesystem::path kept_folder() {
   if (home != nullptr && *home != 0) return std::filesystem::path(home) / ".cache" / "penstock";
   return {};
 }
+
+}  // namespace
 
 std::filesystem::path kept_path(std::string_view kind, const std::string& key) {
   const std::filesystem::path in = kept_folder();

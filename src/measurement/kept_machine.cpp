@@ -4,8 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "base/json.hpp"
@@ -49,26 +47,8 @@ std::optional<Machine> from_text(const std::string& key, const std::string& text
   }
 }
 
-/// What this process has measured or read, for communicators made later, by folder and key.
-class Remembered {
- public:
-  void add(const std::string& key, KeptMachine machine) {
-    const std::lock_guard lock(mutex_);
-    machines_[{kept_folder(), key}] = std::move(machine);
-  }
-  std::optional<KeptMachine> find(const std::string& key) {
-    const std::lock_guard lock(mutex_);
-    const auto known = machines_.find({kept_folder(), key});
-    return known == machines_.end() ? std::nullopt : std::optional(known->second);
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::pair<std::filesystem::path, std::string>, KeptMachine> machines_;
-};
-
-Remembered& remembered() {
-  static Remembered all;
+Remembered<std::string, KeptMachine>& remembered() {
+  static Remembered<std::string, KeptMachine> all;
   return all;
 }
 

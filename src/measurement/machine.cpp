@@ -145,8 +145,6 @@ double ranks_per_core(Operations& operations, const Team& team) {
   return all / own;
 }
 
-enum class Purpose : std::uint8_t { show, show_again, choose };
-
 /// Whether rank 0 has seen in this process that ranks share cores: later communicators ask no more.
 std::atomic<bool> saw_shared_cores{false};
 

@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,7 +17,6 @@
 #include "measurement/operations.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/error.hpp"
-#include "penstock/options.hpp"
 
 namespace penstock::measurement {
 namespace {
@@ -51,11 +48,6 @@ std::string rows_key(const Team& team) {
          " ranks,shared " + std::to_string(team.shared_limit_bytes) + (domains.empty() ? "" : ",domains" + domains);
 }
 
-json::Object rows_header(const std::string& key) {
-  return std::move(
-      json::Object().string("format", "penstock-node-rows").number("version", kRowsFileVersion).string("key", key));
-}
-
 std::string rows_text(const std::string& key, const Times& times) {
   std::string rows;
   for (const RowTime& each : times)
@@ -65,7 +57,13 @@ std::string rows_text(const std::string& key, const Times& times) {
                                              .string("algorithm", each.algorithm->name)
                                              .number("nanoseconds", each.nanoseconds)
                                              .finish();
-  return rows_header(key).raw("rows", "[" + rows + "]").finish() + "\n";
+  return json::Object()
+             .string("format", "penstock-node-rows")
+             .number("version", kRowsFileVersion)
+             .string("key", key)
+             .raw("rows", "[" + rows + "]")
+             .finish() +
+         "\n";
 }
 
 /// Sets the times of a file that has just these rows.
@@ -95,29 +93,17 @@ std::uint64_t id_of(const Times& times) {
   return std::max<std::uint64_t>(1, id);
 }
 
-/// By the option machine_folder and number of ranks.
-class RememberedRows {
- public:
-  std::shared_ptr<const NodeRows> find(int ranks) {
-    const std::lock_guard lock(mutex_);
-    const auto known = rows_.find({options().machine_folder, ranks});
-    return known == rows_.end() ? nullptr : known->second;
-  }
-  std::shared_ptr<const NodeRows> add(int ranks, Times times) {
-    const std::uint64_t id = id_of(times);
-    auto rows = std::make_shared<const NodeRows>(NodeRows{id, std::move(times)});
-    const std::lock_guard lock(mutex_);
-    return rows_[{options().machine_folder, ranks}] = std::move(rows);
-  }
+using Shared = std::shared_ptr<const NodeRows>;
 
- private:
-  std::mutex mutex_;
-  std::map<std::pair<std::string, int>, std::shared_ptr<const NodeRows>> rows_;
-};
-
-RememberedRows& remembered_rows() {
-  static RememberedRows all;
+/// By number of ranks.
+Remembered<int, Shared>& remembered_rows() {
+  static Remembered<int, Shared> all;
   return all;
+}
+
+Shared shared(Times times) {
+  const std::uint64_t id = id_of(times);
+  return std::make_shared<const NodeRows>(NodeRows{id, std::move(times)});
 }
 
 /// The rows of one operation and length in turns. Rank 0's times count.
@@ -171,7 +157,7 @@ void tell_times(Operations& operations, const Team& team, Times& times, Known& k
 
 }  // namespace
 
-std::shared_ptr<const NodeRows> known_node_rows(int ranks) { return remembered_rows().find(ranks); }
+std::shared_ptr<const NodeRows> known_node_rows(int ranks) { return remembered_rows().find(ranks).value_or(nullptr); }
 
 void keep_node_rows(const Team& team, const std::vector<RowTime>& times) {
   const std::string key = rows_key(team);
@@ -179,7 +165,7 @@ void keep_node_rows(const Team& team, const std::vector<RowTime>& times) {
 }
 
 std::shared_ptr<const NodeRows> node_rows(engine::Engine& engine, const Team& team, const std::string& mpi,
-                                          RowsPurpose purpose) {
+                                          Purpose purpose) {
   // All before anything can fail: a rank that does fails what the others may wait for.
   Operations first(engine);
   Operations measuring(engine);
@@ -187,14 +173,16 @@ std::shared_ptr<const NodeRows> node_rows(engine::Engine& engine, const Team& te
   const auto remember = [&](Times times) {
     measuring.done();
     last.done();
-    return remembered_rows().add(team.size(), std::move(times));
+    Shared rows = shared(std::move(times));
+    remembered_rows().add(team.size(), rows);
+    return rows;
   };
   Times times = collectives::rows_to_measure(team);
   const bool decides = team.rank == 0;
-  const bool chooses = purpose == RowsPurpose::choose;
+  const bool chooses = purpose == Purpose::choose;
   Known known = Known::nothing;
-  if (decides && purpose != RowsPurpose::show_again) {
-    const auto remembered = remembered_rows().find(team.size());
+  if (decides && purpose != Purpose::show_again) {
+    const Shared remembered = known_node_rows(team.size());
     if (remembered != nullptr && remembered->times.size() == times.size()) {
       times = remembered->times;
       known = Known::times;
@@ -218,7 +206,7 @@ std::shared_ptr<const NodeRows> node_rows(engine::Engine& engine, const Team& te
     for (RowTime& each : times) each.nanoseconds = 0;
   }
   tell_times(last, team, times, known);
-  if (share_cores) return std::make_shared<const NodeRows>(NodeRows{id_of(times), std::move(times)});
+  if (share_cores) return shared(std::move(times));
   if (decides) keep_node_rows(team, times);
   return remember(std::move(times));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "measurement/operations.hpp"
 #include "penstock/choice_by_cost.hpp"
 #include "penstock/plan.hpp"
 
@@ -21,14 +22,9 @@ struct NodeRows {
 std::shared_ptr<const NodeRows> known_node_rows(int ranks);
 /// Keeps these times for jobs with as many ranks on a node; each row has its place in collectives::rows_to_measure().
 void keep_node_rows(const Team& team, const std::vector<RowTime>& times);
-enum class RowsPurpose : std::uint8_t {
-  choose,     ///< nothing is measured if ranks share cores
-  show,       ///< measured in any case, but not kept if ranks share cores
-  show_again  ///< the same, whether or not times are known
-};
 /// The kept times, or what is measured now, on all ranks the same; known_node_rows() then gives them, unless ranks
 /// share cores. `mpi`: the library and its version. Collective, before or between other operations of the engine.
 std::shared_ptr<const NodeRows> node_rows(engine::Engine& engine, const Team& team, const std::string& mpi,
-                                          RowsPurpose purpose);
+                                          Purpose purpose);
 
 }  // namespace penstock::measurement

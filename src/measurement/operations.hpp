@@ -12,6 +12,12 @@
 
 namespace penstock::measurement {
 
+enum class Purpose : std::uint8_t {
+  choose,     ///< nothing is measured if ranks share cores
+  show,       ///< measured if it is not known, but not kept for choices if ranks share cores
+  show_again  ///< measured in any case
+};
+
 /// A rank that cannot go on fails those operations that are left, for which the others wait.
 class Operations {
  public:

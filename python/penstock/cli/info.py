@@ -90,7 +90,7 @@ def _machine(as_json: bool, again: bool) -> None:
         "node_measured": has_node,
         "source": source,
         "measuring_seconds": seconds,
-        "rows": [dict(zip(("operation", "bytes", "algorithm", "nanoseconds"), row, strict=True)) for row in rows],
+        "algorithms": [dict(zip(("operation", "bytes", "algorithm", "nanoseconds"), row, strict=True)) for row in rows],
     }
     if as_json:
         click.echo(json.dumps(facts, indent=2))

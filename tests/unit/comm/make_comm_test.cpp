@@ -287,7 +287,7 @@ TEST(MakeComm, FailsOnAllRanksOrNoneAlsoWhileTheyMeasureTheRowsOfTheirNode) {
   const Options before = options();
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("penstock-rows-" + std::to_string(::getpid()));
-  options().measure_rows = true;
+  options().measure_algorithms = true;
   int tries = 0;
   for (const std::size_t victim : {0u, 1u}) {
     bool was_reached = true;

@@ -37,7 +37,7 @@ class NodeRows : public ::testing::Test {
         before_(options()) {
     options().machine_folder = folder_.string();
     options().network = "measured";
-    options().measure_rows = true;
+    options().measure_algorithms = true;
   }
   ~NodeRows() override {
     options() = before_;
@@ -70,9 +70,9 @@ class NodeRows : public ::testing::Test {
       for (RowTime& each : times) each.nanoseconds = each.algorithm->name == "divided" ? 7'777'700'000 : 9'000'000'000;
       measurement::keep_node_rows(comm.team(), times);
     };
-    const bool before = std::exchange(options().measure_rows, false);
+    const bool before = std::exchange(options().measure_algorithms, false);
     choices(ranks, ask);
-    options().measure_rows = before;
+    options().measure_algorithms = before;
   }
   /// Whether they are those that keep() has kept: no row takes seconds.
   static bool are_kept(const std::vector<std::string>& found) {
@@ -115,9 +115,9 @@ TEST_F(NodeRows, AreNotUsedIfToldSo) {
   EXPECT_FALSE(are_measured(choices(
       2, [](Comm&) {}, 1)))
       << "beside communication cores";
-  options().measure_rows = false;
+  options().measure_algorithms = false;
   EXPECT_FALSE(are_measured(choices(2)));
-  options().measure_rows = true;
+  options().measure_algorithms = true;
   EXPECT_TRUE(are_measured(choices(2)));
 }
 
