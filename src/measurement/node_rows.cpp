@@ -41,11 +41,12 @@ std::vector<std::span<RowTime>> contests_of(Times& times) {
   return contests;
 }
 
-std::string rows_key(const Team& team) {
+std::string rows_key(const Team& team, const std::string& mpi) {
   std::string domains;
   for (const std::int32_t domain : team.domain_of_rank) domains += " " + std::to_string(domain);
-  return host_facts() + ",single copy " + (team.single_copy ? "on" : "off") + "," + std::to_string(team.size()) +
-         " ranks,shared " + std::to_string(team.shared_limit_bytes) + (domains.empty() ? "" : ",domains" + domains);
+  return host_facts() + "," + mpi + ",single copy " + (team.single_copy ? "on" : "off") + "," +
+         std::to_string(team.size()) + " ranks,shared " + std::to_string(team.shared_limit_bytes) +
+         (domains.empty() ? "" : ",domains" + domains);
 }
 
 std::string rows_text(const std::string& key, const Times& times) {
@@ -159,8 +160,8 @@ void tell_times(Operations& operations, const Team& team, Times& times, Known& k
 
 std::shared_ptr<const NodeRows> known_node_rows(int ranks) { return remembered_rows().find(ranks).value_or(nullptr); }
 
-void keep_node_rows(const Team& team, const std::vector<RowTime>& times) {
-  const std::string key = rows_key(team);
+void keep_node_rows(const Team& team, const std::string& mpi, const std::vector<RowTime>& times) {
+  const std::string key = rows_key(team, mpi);
   keep_text(kept_path("node-rows", key), rows_text(key, times));
 }
 
@@ -186,7 +187,8 @@ std::shared_ptr<const NodeRows> node_rows(engine::Engine& engine, const Team& te
     if (remembered != nullptr && remembered->times.size() == times.size()) {
       times = remembered->times;
       known = Known::times;
-    } else if (const std::string key = rows_key(team); read_rows(times, key, kept_text(kept_path("node-rows", key)))) {
+    } else if (const std::string key = rows_key(team, mpi);
+               read_rows(times, key, kept_text(kept_path("node-rows", key)))) {
       known = Known::times;
     } else if (chooses && static_cast<std::size_t>(team.size()) > host::topology().cpus.size()) {
       known = Known::shared_cores;
@@ -207,7 +209,7 @@ std::shared_ptr<const NodeRows> node_rows(engine::Engine& engine, const Team& te
   }
   tell_times(last, team, times, known);
   if (share_cores) return shared(std::move(times));
-  if (decides) keep_node_rows(team, times);
+  if (decides) keep_node_rows(team, mpi, times);
   return remember(std::move(times));
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/engine.hpp"
@@ -21,9 +22,10 @@ struct NodeRows {
 /// What this process knows, for communicators of so many ranks on one node; nullptr if nothing. Any thread.
 std::shared_ptr<const NodeRows> known_node_rows(int ranks);
 /// Keeps these times for jobs with as many ranks on a node; each row has its place in collectives::rows_to_measure().
-void keep_node_rows(const Team& team, const std::vector<RowTime>& times);
+/// `mpi`: the library and its version.
+void keep_node_rows(const Team& team, const std::string& mpi, const std::vector<RowTime>& times);
 /// The kept times, or what is measured now, on all ranks the same; known_node_rows() then gives them, unless ranks
-/// share cores. `mpi`: the library and its version. Collective, before or between other operations of the engine.
+/// share cores. Collective, before or between other operations of the engine.
 std::shared_ptr<const NodeRows> node_rows(engine::Engine& engine, const Team& team, const std::string& mpi,
                                           Purpose purpose);
 

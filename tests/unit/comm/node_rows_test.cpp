@@ -68,7 +68,7 @@ class NodeRows : public ::testing::Test {
       if (comm.rank() != 0) return;
       std::vector<RowTime> times = collectives::rows_to_measure(comm.team());
       for (RowTime& each : times) each.nanoseconds = each.algorithm->name == "divided" ? 7'777'700'000 : 9'000'000'000;
-      measurement::keep_node_rows(comm.team(), times);
+      measurement::keep_node_rows(comm.team(), comm.state().facts().mpi, times);
     };
     const bool before = std::exchange(options().measure_algorithms, false);
     choices(ranks, ask);
