@@ -59,7 +59,8 @@ class MeasuringMachines : public ::testing::Test {
     std::vector<std::filesystem::path> files;
     const std::filesystem::path folder = options().machine_folder;
     if (std::filesystem::exists(folder))
-      for (const auto& each : std::filesystem::directory_iterator(folder)) files.push_back(each.path());
+      for (const auto& each : std::filesystem::directory_iterator(folder))
+        if (!each.path().filename().string().starts_with("node-rows")) files.push_back(each.path());
     return files;
   }
   /// Another folder with all files, in which these numbers have other values. What the process remembers of the first
