@@ -45,8 +45,10 @@ class MessageCounts {
   /// May have been told, or is none of the last ones.
   bool may_have_sent_in(std::uint64_t epoch) const { return sent_.may_have(epoch); }
 
-  /// In the order in which the peer tells.
-  void hear(const Told& told) { heard_.push_back(told); }
+  /// In the order in which the peer tells. What it tells again is ignored.
+  void hear(const Told& told) {
+    if (told.epoch >= (heard_.empty() ? cleared_before_ : heard_.back().epoch + 1)) heard_.push_back(told);
+  }
   bool has_heard() const { return !heard_.empty(); }
   const Told& heard() const { return heard_.front(); }
   /// Of the first epoch that was heard, whose operations are over here.

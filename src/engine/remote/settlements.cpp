@@ -1,6 +1,5 @@
 #include "engine/remote/settlements.hpp"
 
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -37,6 +36,8 @@ void Settlements::hear(std::uint64_t sequence, int peer, std::vector<SentMessage
                                 epochs_.may_have_sent(peer, sequence) ? ListKind::forgotten : ListKind::sent, {});
     has_failed_elsewhere(sequence);
     if (!contains(sequence)) return;  // settled
+  } else if (settled_.contains(sequence)) {
+    return;
   }
   settlements_[sequence].hear(peer, std::move(sent));
 }
@@ -48,6 +49,13 @@ void Settlements::on_forgotten(std::uint64_t sequence, int peer) {
                                            " was too far ahead to know what it had sent for it");
 }
 
+// A send may keep a failed operation from being over for long after that.
+void Settlements::note_settled(std::uint64_t sequence) {
+  if (core_.operations.is_over(sequence)) return;
+  std::erase_if(settled_, [&](std::uint64_t each) { return core_.operations.is_over(each); });
+  settled_.insert(sequence);
+}
+
 bool Settlements::settle() {
   bool moved = false;
   for (auto at = settlements_.begin(); at != settlements_.end();) {
@@ -57,7 +65,12 @@ bool Settlements::settle() {
       in_flight_.receive_nowhere(InFlight::Kind::sink, missing.source, at->first, missing.message);
       moved = true;
     }
-    at = settlement.is_settled() ? settlements_.erase(at) : std::next(at);
+    if (!settlement.is_settled()) {
+      ++at;
+      continue;
+    }
+    note_settled(at->first);
+    at = settlements_.erase(at);
   }
   return moved;
 }

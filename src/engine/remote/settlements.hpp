@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "engine/remote/epochs.hpp"
@@ -38,7 +39,7 @@ class Settlements {
   void has_failed_elsewhere(std::uint64_t sequence);
   /// This rank leaves, and begins no more operations: for those that others have failed it has sent nothing.
   void end_those_not_begun();
-  /// All that the peer has sent for it.
+  /// All that the peer has sent for it. What it tells again is ignored.
   void hear(std::uint64_t sequence, int peer, std::vector<SentMessage> sent);
   /// The peer has forgotten what it has sent for it. If it has failed here, the communicator is given up.
   void on_forgotten(std::uint64_t sequence, int peer);
@@ -54,6 +55,8 @@ class Settlements {
   }
 
  private:
+  void note_settled(std::uint64_t sequence);
+
   Core& core_;
   const RemoteRanks& ranks_;
   const RemotePlans& plans_;
@@ -61,6 +64,7 @@ class Settlements {
   Epochs& epochs_;
   InFlight& in_flight_;
   std::map<std::uint64_t, Settlement> settlements_;
+  std::set<std::uint64_t> settled_;  ///< that are not over here, or were not when they were settled
 };
 
 }  // namespace penstock::engine

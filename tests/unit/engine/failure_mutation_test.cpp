@@ -61,7 +61,8 @@ enum class Way : std::uint8_t {
   one_less,
   one_more,
   another_tag_told,
-  fewer_bytes
+  fewer_bytes,
+  again,  ///< and then in each of many turns: nobody may be harmed
 };
 
 struct Mutation {
@@ -80,7 +81,7 @@ std::string text_of(const Mutation& mutation) {
   const Owed& each = mutation.call;
   constexpr std::array kWhat{"notice", "list", "counts", "sink", "withdrawal"};
   constexpr std::array kWay{"right",    "omitted",          "under another tag", "one less",
-                            "one more", "another tag told", "fewer bytes"};
+                            "one more", "another tag told", "fewer bytes",       "again"};
   return std::string(kWhat[each.what]) + " " + std::to_string(each.nth) + " of rank " + std::to_string(each.rank) +
          " for rank " + std::to_string(each.peer) + ", " + std::to_string(each.of) + ", " + std::to_string(each.items) +
          " items: " + kWay[static_cast<std::size_t>(mutation.way)];
@@ -91,6 +92,7 @@ struct Network {
   std::optional<Mutation> mutation{};
   bool is_applied = false;
   bool is_down = false;  ///< ends what hangs
+  bool is_over = false;  ///< the ranks leave
   int turn = 0;
   std::vector<Owed> owed{};
   std::map<Owed, std::vector<SentMessage>> lists{};
@@ -158,7 +160,9 @@ class NetworkEnd final : public WrappedTransport {
     if (way == Way::omitted) return true;
     if (way == Way::under_another_tag) ++network_.sent[{rank(), peer, tag = max_tag()}];
     std::vector<std::byte> packet(from.begin(), from.end());
-    if (is_list) {
+    if (way == Way::again) {
+      repeated_.push_back({packet, peer, token, network_.turn + kRepeatedTurns});
+    } else if (is_list) {
       change(list, way, network_.mutation->item);
       header.list.items = list.size();
       header.payload_bytes = static_cast<std::uint32_t>(list.size() * sizeof(SentMessage));
@@ -191,6 +195,10 @@ class NetworkEnd final : public WrappedTransport {
   }
   void poll(std::vector<Completion>& complete) override {
     check();
+    for (const Repeated& each : repeated_) {
+      if (network_.turn >= each.until_turn || network_.is_over) continue;
+      EXPECT_TRUE(WrappedTransport::isend(each.packet, each.peer, TagSplit::kControlTag, each.token));
+    }
     WrappedTransport::poll(complete_);
     for (const Completion& each : std::exchange(complete_, {})) {
       const auto found = receives_.find(each.token);
@@ -220,6 +228,14 @@ class NetworkEnd final : public WrappedTransport {
   }
 
   static constexpr int kLateTurns = 30;  ///< a sink takes so many: nobody waits for it but who uses its tag again
+  static constexpr int kRepeatedTurns = 3 * kLateTurns;
+  struct Repeated {
+    std::vector<std::byte> packet;
+    int peer = 0;
+    Token token{};
+    int until_turn = 0;
+  };
+  std::vector<Repeated> repeated_;
   Network& network_;
   struct Receive {
     std::tuple<int, int, int> message;
@@ -353,6 +369,7 @@ std::string what_hangs(Fails when, Network& network) {
     for (const auto& rank : ranks) rank->turn();
     over = std::ranges::all_of(ranks, [](const auto& rank) { return rank->is_over(); }) ? over + 1 : 0;
   }
+  network.is_over = true;
   std::string complaint;
   for (const auto& rank : ranks) complaint += rank->complaint();
   const auto is_left = [](const auto& messages) { return messages.second != 0; };
@@ -415,6 +432,20 @@ TEST_P(FailureMutations, AreAllFound) {
     EXPECT_EQ(std::ranges::count(mutations, what, [](const Mutation& each) { return each.call.what; }) == 0,
               is_rare && GetParam() == Fails::at_the_end)
         << "kind " << what;
+  }
+}
+
+// A rank may hear again what it knows, at any time: also when the operation is settled and not over.
+TEST_P(FailureMutations, WhatIsToldAgainHarmsNobody) {
+  Network whole;
+  ASSERT_EQ(what_hangs(GetParam(), whole), "");
+  for (const Owed& each : whole.owed) {
+    if (each.what == Owed::sink || each.what == Owed::withdrawal) continue;
+    const Mutation again{each, Way::again};
+    SCOPED_TRACE(text_of(again));
+    Network network{.mutation = again};
+    EXPECT_EQ(what_hangs(GetParam(), network), "");
+    EXPECT_TRUE(network.is_applied);
   }
 }
 
