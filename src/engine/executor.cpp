@@ -383,6 +383,11 @@ void Executor::check_peers(Caller by) noexcept {
   update_active();
 }
 
+std::uint64_t Executor::short_calls() {
+  const std::lock_guard lock(mutex_);
+  return has_remote ? the<RemoteMessages>().short_exchange().runs() : 0;
+}
+
 std::string Executor::report() const {
   std::string text = "transport: " + transport->description() + "\n";
   for (const std::string& fact : node.facts) text += fact + "\n";

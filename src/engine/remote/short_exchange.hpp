@@ -40,6 +40,8 @@ class ShortExchange {
   /// What a step or the transport threw, or nullptr.
   const std::exception_ptr& thrown() const { return thrown_; }
   bool has_poll_thrown() const { return is_polling_; }
+  /// How often run() was called: tests see that a call has taken this path.
+  std::uint64_t runs() const { return runs_; }
 
  private:
   static constexpr std::uint32_t kLook = 64;  ///< polls after which the general path looks for packets
@@ -60,12 +62,14 @@ class ShortExchange {
   bool is_polling_ = false;
   std::exception_ptr thrown_;
   std::uint32_t polls_ = 0;
+  std::uint64_t runs_ = 0;
 };
 
 template <typename Compute>
 bool ShortExchange::run(Operation& operation, int& polls, Compute compute) {
   const std::size_t steps = operation.call.compiled->short_exchange().size();
   const std::uint32_t all = ~std::uint32_t{0} >> (32 - steps);
+  ++runs_;
   has_run_ = is_posted_ = 0;
   is_polling_ = false;
   thrown_ = nullptr;

@@ -4,9 +4,12 @@
 #include <chrono>
 #include <latch>
 #include <memory>
+#include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "calls.hpp"
 #include "engine/failures.hpp"
 #include "engine/segment.hpp"
 #include "plans.hpp"
@@ -56,16 +59,41 @@ TEST(FailuresForAll, AreKnownUntilOneFarAheadFails) {
   EXPECT_TRUE(FailuresForAll::has(slot, kFar + 3));
 }
 
+struct AbsentSetting {
+  const char* name;
+  std::vector<std::int32_t> nodes;
+  CalledBy by;
+};
+
+class AbsentRanks : public testing::TestWithParam<AbsentSetting> {};
+
+std::vector<std::int32_t> nodes_of_one() {
+  std::vector<std::int32_t> nodes(kManyRanks);
+  std::iota(nodes.begin(), nodes.end(), 0);
+  return nodes;
+}
+
+INSTANTIATE_TEST_SUITE_P(, AbsentRanks,
+                         testing::Values(AbsentSetting{"one_node", one_node(kManyRanks), CalledBy::start},
+                                         AbsentSetting{"nodes_of_one_run", nodes_of_one(), CalledBy::run}),
+                         [](const auto& setting) { return std::string(setting.param.name); });
+
 // Rank 0 fails an operation for which many ranks are late. Then it does not call the library either until those that
 // wait have the error. Rank 0 and the last one go on before the late ranks come.
-TEST(AbsentRanks, KeepNoRankFromHearingOfAFailure) {
+TEST_P(AbsentRanks, KeepNoRankFromHearingOfAFailure) {
   ASSERT_GT(kAbsentRanks, static_cast<int>(SegmentLayout::fit(kManyRanks, EngineOptions{}.eager_bytes,
                                                               SegmentLayout::usual_bytes(kManyRanks))
                                                .cells_per_rank +
                                            Segment::kSmallCells));
   std::latch have_error(kLastRank - kAbsentRanks);
   std::latch have_gone_on(2);
-  run_ranks(ranks_of(one_node(kManyRanks)), [&](Engine& engine, int rank) {
+  ShortCallCounts counts;
+  const auto failure = [&](Engine& engine, const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
+                           std::uint64_t signature) {
+    return GetParam().by == CalledBy::run ? failure_of_run(engine, plan, bindings, {}, signature, counts)
+                                          : failure_of(*engine.start(plan, bindings, {}, signature));
+  };
+  run_ranks(ranks_of(GetParam().nodes), [&](Engine& engine, int rank) {
     engine.set_timeout(std::chrono::seconds(20));
     const bool is_absent = rank > 0 && rank <= kAbsentRanks;
     if (is_absent) have_gone_on.wait();
@@ -76,18 +104,19 @@ TEST(AbsentRanks, KeepNoRankFromHearingOfAFailure) {
       engine.fail_next("on purpose");
       have_error.wait();
     } else {
-      const auto error = failure_of(*engine.start(allreduce_plan(rank, kManyRanks, 8), bindings, {}, 1));
+      const auto error = failure(engine, allreduce_plan(rank, kManyRanks, 8), bindings, 1);
       if (!is_absent) have_error.count_down();
       ASSERT_TRUE(error);
       EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
       EXPECT_EQ(error->rank(), 0) << error->what();
     }
-    const auto error = failure_of(*engine.start(exchange_of_two_plan(rank), bindings, {}, 2));
+    const auto error = failure(engine, exchange_of_two_plan(rank), bindings, 2);
     EXPECT_FALSE(error) << error->what();
     if (rank > 0 && rank < kLastRank) return have_gone_on.wait();
     EXPECT_EQ(out[0], static_cast<std::uint64_t>(kLastRank - rank));
     have_gone_on.arrive_and_wait();
   });
+  EXPECT_EQ(counts.taken > 0, GetParam().by == CalledBy::run);
 }
 
 }  // namespace

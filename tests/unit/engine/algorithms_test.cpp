@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "calls.hpp"
 #include "penstock/collective.hpp"
 #include "plan/split.hpp"
 #include "ranks.hpp"
@@ -110,6 +111,36 @@ TEST_P(Algorithms, AllOverlapping) {
     }
   });
 }
+
+/// Ranks that are alone on their nodes, for the fast path between nodes.
+class AlgorithmsByRun : public Algorithms {};
+
+TEST_P(AlgorithmsByRun, OneAfterTheOther) {
+  RanksOptions options = ranks_of(GetParam().nodes);
+  options.engine.progress_threads = GetParam().progress_threads;
+  options.engine.single_copy = GetParam().single_copy;
+  const std::vector<Case> cases = cases_for(GetParam().nodes, GetParam().single_copy);
+  ShortCallCounts counts;
+  run_ranks(options, [&](Engine& engine, int rank) {
+    const auto me = static_cast<std::size_t>(rank);
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      plan::RankMemory memory = cases[i].before[me];
+      const auto plan = std::make_shared<const Plan>(cases[i].plans[me]);
+      const auto error = failure_of_run(engine, plan, {memory.input, memory.output}, kSumInt32, i, counts);
+      ASSERT_FALSE(error) << cases[i].name << ": " << error->what();
+      EXPECT_EQ(memory.output, cases[i].after[me].output) << cases[i].name << " on rank " << rank;
+    }
+  });
+  EXPECT_GT(counts.possible, 0u);
+  EXPECT_GT(2 * counts.taken, counts.possible);  // not while packets of the end of an epoch are on their way
+}
+
+INSTANTIATE_TEST_SUITE_P(, AlgorithmsByRun,
+                         testing::Values(Setting{"nodes_of_one", {0, 1, 2, 3}, 0, true},
+                                         Setting{"nodes_of_1_and_2_thread", {0, 1, 1}, 1, false}),
+                         [](const testing::TestParamInfo<Setting>& setting) {
+                           return std::string(setting.param.name);
+                         });
 
 INSTANTIATE_TEST_SUITE_P(, Algorithms,
                          testing::Values(Setting{"one_node_of_4", one_node(4), 0, true},

@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 
+#include "calls.hpp"
 #include "engine/segment.hpp"
 #include "eventually.hpp"
 #include "plans.hpp"
@@ -32,12 +33,18 @@ std::optional<Error> error_of(engine::Run& run) {
   return error;
 }
 
-void expect_next_operation_works(Engine& engine, int rank) {
+void expect_next_operation_works(Engine& engine, int rank, CalledBy by = CalledBy::start) {
   const int size = engine.team().size();
-  std::vector<std::uint32_t> in(5000, static_cast<std::uint32_t>(rank));
-  std::vector<std::uint32_t> out(5000);
-  engine.start(allreduce_plan(rank, size, 20000), {bytes_of(in), bytes_of(out)}, kAddUint32, 1)->wait();
-  EXPECT_EQ(out[4999], static_cast<std::uint32_t>(size * (size - 1) / 2));
+  const std::uint64_t elems = by == CalledBy::run ? 100 : 5000;
+  std::vector<std::uint32_t> in(elems, static_cast<std::uint32_t>(rank));
+  std::vector<std::uint32_t> out(elems);
+  const auto plan = allreduce_plan(rank, size, elems * 4);
+  const Bindings bindings{bytes_of(std::as_const(in)), bytes_of(out)};
+  if (by == CalledBy::run)
+    engine.run(plan, bindings, kAddUint32, 1);
+  else
+    engine.start(plan, bindings, kAddUint32, 1)->wait();
+  EXPECT_EQ(out.back(), static_cast<std::uint32_t>(size * (size - 1) / 2));
 }
 
 struct FailureSetting {
@@ -45,6 +52,7 @@ struct FailureSetting {
   std::vector<std::int32_t> nodes;
   int progress_threads;
   bool single_copy;
+  CalledBy by = CalledBy::start;
 };
 
 std::string name_of(const testing::TestParamInfo<FailureSetting>& setting) { return setting.param.name; }
@@ -58,6 +66,18 @@ class Failures : public testing::TestWithParam<FailureSetting> {
     return options;
   }
   int size() const { return static_cast<int>(GetParam().nodes.size()); }
+  std::optional<Error> failure(Engine& engine, const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
+                               std::uint64_t signature = 7) {
+    return GetParam().by == CalledBy::run ? failure_of_run(engine, plan, bindings, kAddUint32, signature, counts_)
+                                          : error_of(*engine.start(plan, bindings, kAddUint32, signature));
+  }
+  void expect_next_works(Engine& engine, int rank) const { expect_next_operation_works(engine, rank, GetParam().by); }
+  void TearDown() override {
+    // A progress thread may find the failure first.
+    if (counts_.possible > 0 && GetParam().progress_threads == 0) EXPECT_GT(counts_.taken, 0u);
+  }
+
+  ShortCallCounts counts_;  ///< of calls that may fail
 };
 
 INSTANTIATE_TEST_SUITE_P(, Failures,
@@ -65,6 +85,9 @@ INSTANTIATE_TEST_SUITE_P(, Failures,
                                          FailureSetting{"one_node_copied_twice", one_node(4), 0, false},
                                          FailureSetting{"one_node_thread", one_node(4), 1, true},
                                          FailureSetting{"nodes_of_one", {0, 1, 2}, 0, true},
+                                         FailureSetting{"nodes_of_one_run", {0, 1, 2, 3}, 0, true, CalledBy::run},
+                                         FailureSetting{"nodes_of_1_and_2_run", {0, 1, 1}, 0, true, CalledBy::run},
+                                         FailureSetting{"nodes_of_one_thread_run", {0, 1, 2}, 1, true, CalledBy::run},
                                          FailureSetting{"nodes_of_3_and_4", {1, 0, 1, 0, 0, 1, 0}, 0, true},
                                          FailureSetting{"nodes_of_2_and_2_thread", {0, 1, 0, 1}, 1, false}),
                          name_of);
@@ -79,14 +102,13 @@ TEST_P(Failures, FailNextIsToldToAllRanks) {
           std::vector<std::uint32_t> in(elems);
           std::vector<std::uint32_t> out(elems);
           const auto plan = allreduce_plan(rank, size(), elems * 4);
-          const auto run = engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7);
-          const auto error = error_of(*run);
+          const auto error = failure(engine, plan, {bytes_of(in), bytes_of(out)});
           ASSERT_TRUE(error) << "rank " << rank;
           EXPECT_EQ(error->code(), ErrorCode::peer_failed);
           EXPECT_EQ(error->rank(), failing);
           EXPECT_NE(error->message().find("count is -1"), std::string::npos) << error->what();
         }
-        expect_next_operation_works(engine, rank);
+        expect_next_works(engine, rank);
       }
   });
 }
@@ -100,12 +122,11 @@ TEST_P(Failures, ARankThatStartsLateGetsItAtOnce) {
       for (const char* text : {"first", "second"}) {
         std::vector<std::uint32_t> in(4);
         std::vector<std::uint32_t> out(4);
-        const auto run = engine.start(allreduce_plan(rank, size(), 16), {bytes_of(in), bytes_of(out)}, kAddUint32, 7);
-        const auto error = error_of(*run);
+        const auto error = failure(engine, allreduce_plan(rank, size(), 16), {bytes_of(in), bytes_of(out)});
         ASSERT_TRUE(error);
         EXPECT_NE(error->message().find(text), std::string::npos);
       }
-    expect_next_operation_works(engine, rank);
+    expect_next_works(engine, rank);
   });
 }
 
@@ -117,10 +138,11 @@ TEST_P(Failures, AnOperationThatARankDoesNotCallTimesOutOnAllOthers) {
     engine.set_timeout(milliseconds(300));
     if (rank == late)
       while (failed < late) std::this_thread::sleep_for(milliseconds(5));
-    std::vector<std::uint32_t> in(50000);
-    std::vector<std::uint32_t> out(50000);
-    const auto plan = allreduce_plan(rank, size(), 200000);
-    const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
+    const std::uint64_t elems = GetParam().by == CalledBy::run ? 100 : 50'000;
+    std::vector<std::uint32_t> in(elems);
+    std::vector<std::uint32_t> out(elems);
+    const auto plan = allreduce_plan(rank, size(), elems * 4);
+    const auto error = failure(engine, plan, {bytes_of(in), bytes_of(out)});
     ++failed;
     ASSERT_TRUE(error) << "rank " << rank;
     EXPECT_NE(error->message().find("timed out"), std::string::npos) << error->what();
@@ -129,7 +151,7 @@ TEST_P(Failures, AnOperationThatARankDoesNotCallTimesOutOnAllOthers) {
     EXPECT_TRUE(is_own || error->code() == ErrorCode::peer_failed) << error->what();
     EXPECT_TRUE(rank != late || !is_own);
     engine.set_timeout(milliseconds(0));
-    expect_next_operation_works(engine, rank);
+    expect_next_works(engine, rank);
   });
   EXPECT_GT(timed_out, 0);
 }
@@ -141,14 +163,14 @@ TEST_P(Failures, DifferentSizesAreAMismatchOnBothRanks) {
       std::vector<std::uint32_t> in(mine);
       std::vector<std::uint32_t> out(mine);
       const auto plan = allreduce_plan(rank, size(), mine * 4);
-      const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
+      const auto error = failure(engine, plan, {bytes_of(in), bytes_of(out)});
       ASSERT_TRUE(error);
       EXPECT_EQ(error->code(), rank < 2 ? ErrorCode::mismatch : ErrorCode::peer_failed) << error->what();
       if (rank < 2) {
         EXPECT_NE(error->message().find(std::to_string(elems * 4) + " "), std::string::npos) << error->what();
         EXPECT_NE(error->message().find(std::to_string(elems * 4 + 8) + " "), std::string::npos) << error->what();
       }
-      expect_next_operation_works(engine, rank);
+      expect_next_works(engine, rank);
     });
 }
 
@@ -167,12 +189,12 @@ TEST_P(Failures, AMismatchWithARankThatHasCompletedTheOperationIsToldToAll) {
         std::make_shared<const Plan>(std::move(builder).finish(rank == 1 ? kElems * 4 : 0, rank == 2 ? 4 : 0));
     const std::vector<std::uint32_t> in(rank == 1 ? kElems : 0);
     std::vector<std::uint32_t> out(rank == 2 ? 1 : 0);
-    const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
+    const auto error = failure(engine, plan, {bytes_of(in), bytes_of(out)});
     if (rank == 1 || rank == 2) {
       ASSERT_TRUE(error);
       EXPECT_EQ(error->code(), rank == 1 ? ErrorCode::mismatch : ErrorCode::peer_failed) << error->what();
     }
-    expect_next_operation_works(engine, rank);
+    expect_next_works(engine, rank);
   });
 }
 
@@ -181,10 +203,10 @@ TEST_P(Failures, DifferentSignaturesAreAMismatchOnBothRanks) {
     std::vector<std::uint32_t> in(8);
     std::vector<std::uint32_t> out(8);
     const auto plan = allreduce_plan(rank, size(), 32);
-    const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, rank == 1 ? 8 : 7));
+    const auto error = failure(engine, plan, {bytes_of(in), bytes_of(out)}, rank == 1 ? 8 : 7);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), rank < 2 ? ErrorCode::mismatch : ErrorCode::peer_failed) << error->what();
-    expect_next_operation_works(engine, rank);
+    expect_next_works(engine, rank);
   });
 }
 
@@ -197,10 +219,10 @@ TEST_P(Failures, RanksThatWaitForEachOtherFindOutWhy) {
     const auto plan =
         std::make_shared<const Plan>(std::move(builder).finish(0, static_cast<std::uint64_t>(size()) * 4));
     std::vector<std::uint32_t> out(static_cast<std::size_t>(size()));
-    const auto error = error_of(*engine.start(plan, {{}, bytes_of(out)}, kAddUint32, static_cast<std::uint64_t>(rank)));
+    const auto error = failure(engine, plan, {{}, bytes_of(out)}, static_cast<std::uint64_t>(rank));
     ASSERT_TRUE(error);
     EXPECT_TRUE(error->code() == ErrorCode::mismatch || error->code() == ErrorCode::peer_failed);
-    expect_next_operation_works(engine, rank);
+    expect_next_works(engine, rank);
   });
 }
 
@@ -214,11 +236,11 @@ TEST_P(Failures, RanksThatAllExpectWhatNoneSendsFindOutWhy) {
     const auto plan =
         std::make_shared<const Plan>(std::move(builder).finish(0, static_cast<std::uint64_t>(size()) * 4));
     std::vector<std::uint32_t> out(static_cast<std::size_t>(size()));
-    const auto error = error_of(*engine.start(plan, {{}, bytes_of(out)}, kAddUint32, 7));
+    const auto error = failure(engine, plan, {{}, bytes_of(out)});
     ASSERT_TRUE(error);
     EXPECT_TRUE(error->code() == ErrorCode::mismatch || error->code() == ErrorCode::peer_failed);
     EXPECT_NE(error->message().find("without sending the 4 bytes that rank"), std::string::npos) << error->what();
-    expect_next_operation_works(engine, rank);
+    expect_next_works(engine, rank);
   });
 }
 
@@ -234,12 +256,12 @@ TEST_P(Failures, ARankThatStillRunsSaysThatItExpectsAMessage) {
     }
     const auto plan = std::make_shared<const Plan>(std::move(builder).finish(0, rank < 2 ? 4 : 0));
     std::vector<std::uint32_t> out(1);
-    const auto error = error_of(*engine.start(plan, {{}, bytes_of(out)}, kAddUint32, 7));
+    const auto error = failure(engine, plan, {{}, bytes_of(out)});
     if (rank < 2) {
       ASSERT_TRUE(error);
       EXPECT_EQ(error->code(), ErrorCode::mismatch) << error->what();
     }
-    expect_next_operation_works(engine, rank);
+    expect_next_works(engine, rank);
   });
 }
 
@@ -249,10 +271,10 @@ TEST_P(Failures, APlanThatCannotBeRunFailsOnAllRanks) {
     if (rank == 1) plan->steps.back().peer = 99;
     std::vector<std::uint32_t> in(16);
     std::vector<std::uint32_t> out(16);
-    const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
+    const auto error = failure(engine, plan, {bytes_of(in), bytes_of(out)});
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), rank == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed);
-    expect_next_operation_works(engine, rank);
+    expect_next_works(engine, rank);
   });
 }
 
@@ -273,6 +295,16 @@ TEST_P(Failures, InTheMiddleOfEverything) {
         std::shared_ptr<engine::Run> run;
         bool fails;
       };
+      const auto check = [&](Started& one, const std::optional<Error>& error) {
+        if (error) {
+          EXPECT_TRUE(one.fails) << error->what();
+          EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+        } else {
+          EXPECT_EQ(*one.out, cases[one.operation % cases.size()].outputs[me]);
+        }
+        one.in.reset();
+        one.out.reset();
+      };
       std::vector<Started> started;
       for (std::size_t i = 0; i < kOperations; ++i) {
         const RandomPlans& one = cases[i % cases.size()];
@@ -285,22 +317,18 @@ TEST_P(Failures, InTheMiddleOfEverything) {
         }
         Started next{i, std::make_unique<std::vector<std::uint32_t>>(one.inputs[me]),
                      std::make_unique<std::vector<std::uint32_t>>(one.inputs[me].size()), nullptr, fails};
-        next.run = engine.start(one.plans[me], {bytes_of(std::as_const(*next.in)), bytes_of(*next.out)}, kAddUint32, i);
-        started.push_back(std::move(next));
-      }
-      for (Started& one : started) {
-        const auto error = error_of(*one.run);
-        if (error) {
-          EXPECT_TRUE(one.fails) << error->what();
-          EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+        const Bindings bindings{bytes_of(std::as_const(*next.in)), bytes_of(*next.out)};
+        if (GetParam().by == CalledBy::run) {
+          const auto error = failure_of_run(engine, one.plans[me], bindings, kAddUint32, i, counts_);
+          check(next, error);
         } else {
-          EXPECT_EQ(*one.out, cases[one.operation % cases.size()].outputs[me]);
+          next.run = engine.start(one.plans[me], bindings, kAddUint32, i);
+          started.push_back(std::move(next));
         }
-        one.in.reset();
-        one.out.reset();
       }
+      for (Started& one : started) check(one, error_of(*one.run));
     }
-    expect_next_operation_works(engine, rank);
+    expect_next_works(engine, rank);
   });
 }
 

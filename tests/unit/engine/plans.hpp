@@ -60,6 +60,23 @@ inline std::shared_ptr<const Plan> allreduce_plan(int rank, int size, std::uint6
   return std::make_shared<const Plan>(std::move(plan));
 }
 
+/// Every rank sends `bytes` to each other one. Each message comes into memory of its own and is then copied.
+inline std::shared_ptr<const Plan> exchange_plan(int rank, int size, std::uint64_t bytes) {
+  PlanBuilder builder("test/exchange", rank, size);
+  for (int peer = 0; peer < size; ++peer) {
+    const Region block{static_cast<std::uint64_t>(peer) * bytes, bytes, Buffer::output};
+    if (peer == rank) {
+      builder.copy({block.offset_bytes, bytes, Buffer::input}, block);
+      continue;
+    }
+    builder.send({block.offset_bytes, bytes, Buffer::input}, peer, 1);
+    const Region arrived = builder.scratch(bytes);
+    builder.copy(arrived, block, {builder.recv(arrived, peer, 1)});
+  }
+  const auto total = static_cast<std::uint64_t>(size) * bytes;
+  return std::make_shared<const Plan>(std::move(builder).finish(total, total));
+}
+
 /// Every rank of a node publishes its input in shared memory and reads the inputs of all others.
 inline std::shared_ptr<const Plan> shared_allgather_plan(int rank, int size, std::uint64_t bytes) {
   PlanBuilder builder("test/shared_allgather", rank, size);

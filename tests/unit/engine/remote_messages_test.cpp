@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "calls.hpp"
 #include "engine/remote/message_counts.hpp"
 #include "engine/remote/settlement.hpp"
 #include "engine/remote/tag_split.hpp"
@@ -200,15 +201,6 @@ TEST_P(Remote, MoreMessagesThanTagsAndMoreOperationsThanSlots) {
   });
 }
 
-std::optional<Error> failure_of_run(Engine& engine, const std::shared_ptr<const Plan>& plan, const Bindings& bindings) {
-  try {
-    engine.run(plan, bindings, {}, 7);
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
 // Blocking calls poll for messages before they wait. Ranks come late, and some fail.
 TEST_P(Remote, BlockingCallsAndFailuresBetweenThem) {
   constexpr int kSize = 3;
@@ -379,7 +371,7 @@ TEST_P(Remote, PlansThatDoNotFitAreFound) {
 }
 
 /// Every rank sends a number to every other one. Without a receive from `skipped`.
-std::shared_ptr<const Plan> exchange_plan(int rank, int size, int skipped) {
+std::shared_ptr<const Plan> exchange_without_plan(int rank, int size, int skipped) {
   PlanBuilder builder("test/exchange", rank, size);
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
@@ -437,7 +429,7 @@ TEST_P(Remote, WhatNobodyTakesIsNotTakenForAnotherMessage) {
         next->may_fail = fails || is_mistaken;  // a rank that waits long asks its peers, and finds the mistake
         next->skipped = is_mistaken && receiver == rank ? sender : -1;
         next->in[0] = i * 10 + static_cast<std::uint32_t>(rank);
-        next->run = engine.start(exchange_plan(rank, kSize, next->skipped),
+        next->run = engine.start(exchange_without_plan(rank, kSize, next->skipped),
                                  {bytes_of(std::as_const(next->in)), bytes_of(next->out)}, {}, 7);
         started.push_back(std::move(next));
         if (mine() % 4 == 0) finish();

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "calls.hpp"
 #include "engine/compiled_plan.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
@@ -15,33 +16,6 @@
 
 namespace penstock::engine {
 namespace {
-
-/// Every rank sends `bytes` to each other one. Each message comes into memory of its own and is then copied.
-std::shared_ptr<const Plan> exchange_plan(int rank, int size, std::uint64_t bytes) {
-  PlanBuilder builder("test/exchange", rank, size);
-  for (int peer = 0; peer < size; ++peer) {
-    const Region block{static_cast<std::uint64_t>(peer) * bytes, bytes, Buffer::output};
-    if (peer == rank) {
-      builder.copy({block.offset_bytes, bytes, Buffer::input}, block);
-      continue;
-    }
-    builder.send({block.offset_bytes, bytes, Buffer::input}, peer, 1);
-    const Region arrived = builder.scratch(bytes);
-    builder.copy(arrived, block, {builder.recv(arrived, peer, 1)});
-  }
-  const auto total = static_cast<std::uint64_t>(size) * bytes;
-  return std::make_shared<const Plan>(std::move(builder).finish(total, total));
-}
-
-std::optional<Error> failure_of_run(Engine& engine, const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
-                                    std::uint64_t signature = 7) {
-  try {
-    engine.run(plan, bindings, kAddUint32, signature);
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
 
 void expect_exchanges(Engine& engine, int rank, int operations) {
   const int size = engine.team().size();
@@ -136,7 +110,7 @@ TEST_P(ShortExchanges, SumsWithLateRanksAndFailures) {
       }
       const std::vector<std::uint32_t> in(10, i + static_cast<std::uint32_t>(rank));
       std::vector<std::uint32_t> out(10);
-      const auto error = failure_of_run(engine, plan, {bytes_of(in), bytes_of(out)});
+      const auto error = failure_of_run(engine, plan, {bytes_of(in), bytes_of(out)}, kAddUint32);
       if (some_fails) {
         // The others need rank 0, which sends to none of them before it has heard all.
         ASSERT_TRUE(error) << i;
@@ -167,7 +141,7 @@ TEST_P(ShortExchanges, MessagesOfOtherLengthsAndOtherCalls) {
     const std::vector<std::uint32_t> in(2);
     std::vector<std::uint32_t> out(2);
     const auto error =
-        failure_of_run(engine, exchange_plan(rank, 2, 4), {bytes_of(in), bytes_of(out)}, rank == 0 ? 7 : 8);
+        failure_of_run(engine, exchange_plan(rank, 2, 4), {bytes_of(in), bytes_of(out)}, {}, rank == 0 ? 7 : 8);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::mismatch) << error->what();
     expect_exchanges(engine, rank, 20);
@@ -223,7 +197,7 @@ TEST(ShortExchangeFailures, AMessageThatCannotBePosted) {
         for (int i = 0; i < 3; ++i) {
           const std::vector<std::uint32_t> in(3, static_cast<std::uint32_t>(rank));
           std::vector<std::uint32_t> out(3);
-          const auto error = failure_of_run(engine, plan, {bytes_of(in), bytes_of(out)});
+          const auto error = failure_of_run(engine, plan, {bytes_of(in), bytes_of(out)}, kAddUint32);
           if (i == at / 2 && rank == 0) {
             ASSERT_TRUE(error) << at;
             EXPECT_EQ(error->code(), ErrorCode::mpi) << error->what();
