@@ -4,13 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
 #include "conformance/deaths.hpp"
 #include "conformance/reference.hpp"
-#include "engine/engine.hpp"
+#include "engine/executor.hpp"
 #include "plan/order.hpp"
+#include "unit/engine/calls.hpp"
 
 namespace penstock::conformance {
 namespace {
@@ -30,11 +32,15 @@ class Caller {
   }
 
   void call() {
-    const auto run = engine_.start(plan_, {input_, output_}, {.dtype = DType::int32, .op = ReduceOp::sum}, 7);
+    if (each_.placement == Placement::alone) return engine_.run(plan_, {input_, output_}, kSumInt32, 7);
+    const auto run = engine_.start(plan_, {input_, output_}, kSumInt32, 7);
     await(*run, each_);
   }
+  bool may_run_short() { return engine::may_run_short(engine_, *plan_, {input_, output_}, kSumInt32); }
 
  private:
+  inline static const Arithmetic kSumInt32{.dtype = DType::int32, .op = ReduceOp::sum};
+
   engine::Engine& engine_;
   const Death& each_;
   std::shared_ptr<const Plan> plan_;
@@ -50,7 +56,11 @@ std::string body(ForkedRank& self, const Algorithm& row, const Death& each) {
   options.stall_timeout_ms = 0;
   const auto engine = engine::Engine::create(self.make_transport(), options);
   Caller caller(*engine, row, each);
-  return call_until_told(self, each, [&] { caller.call(); });
+  std::string problem = call_until_told(self, each, [&] { caller.call(); });
+  const bool has_run_short = static_cast<engine::Executor&>(*engine).short_calls() > 0;
+  if (problem == "ok" && each.placement == Placement::alone && has_run_short != caller.may_run_short())
+    problem = has_run_short ? "calls took the fast path" : "no call took the fast path";
+  return problem;
 }
 
 /// Whether the victim communicates. Empty blocks may exclude it, and then the others do not notice its death.
@@ -62,7 +72,32 @@ bool takes_part(const Collective& collective, Team team, const Death& each) {
   });
 }
 
-class Deaths : public testing::TestWithParam<const Algorithm*> {};
+class Deaths : public testing::TestWithParam<const Algorithm*> {
+ protected:
+  /// Tries so many deaths that concern the row. False if none does.
+  bool try_deaths(int deaths, Death (*death_of)(std::uint32_t)) {
+    const Algorithm& row = *GetParam();
+    std::uint32_t seed = first_seed(static_cast<std::uint32_t>(std::hash<std::string_view>{}(row.name)) ^
+                                    static_cast<std::uint32_t>(row.kind) << 20);
+    int tried = 0;
+    int done = 0;
+    for (; done < deaths && tried < 100 * deaths; ++tried) {
+      const Death each = death_of(seed++);
+      Collective collective{
+          .kind = row.kind, .count = each.count, .dtype = DType::int32, .algorithm = std::string(row.name)};
+      Team team{.rank = 0, .node_of_rank = place(each.placement, each.ranks)};
+      team.progress_cores = each.progress_threads;
+      team.single_copy = each.single_copy;
+      if (row.kind == CollectiveKind::barrier) collective.count = 0;
+      if (is_rooted(row.kind)) collective.root = each.ranks / 2;
+      if (!fits(row, collective, team) || !takes_part(collective, team, each)) continue;
+      ++done;
+      expect_told(each, [&](ForkedRank& self) { return body(self, row, each); });
+      if (HasFailure()) return true;
+    }
+    return done == deaths;
+  }
+};
 
 /// Rank 0 may have begun an operation with a long message that no other rank calls any more. It hung in one of about
 /// fifteen runs.
@@ -75,28 +110,31 @@ TEST(ADeath, EndsWhatTheOthersNeverCall) {
 }
 
 TEST_P(Deaths, AreToldToAllByName) {
-  const Algorithm& row = *GetParam();
-  const int deaths = deaths_per_row();
-  std::uint32_t seed = first_seed(static_cast<std::uint32_t>(std::hash<std::string_view>{}(row.name)) ^
-                                  static_cast<std::uint32_t>(row.kind) << 20);
-  int tried = 0;
-  for (int done = 0; done < deaths && tried < 100 * deaths; ++tried) {
-    const Death each = death(seed++);
-    Collective collective{
-        .kind = row.kind, .count = each.count, .dtype = DType::int32, .algorithm = std::string(row.name)};
-    Team team{.rank = 0, .node_of_rank = place(each.placement, each.ranks)};
-    team.progress_cores = each.progress_threads;
-    team.single_copy = each.single_copy;
-    if (row.kind == CollectiveKind::barrier) collective.count = 0;
-    if (is_rooted(row.kind)) collective.root = each.ranks / 2;
-    if (!fits(row, collective, team) || !takes_part(collective, team, each)) continue;
-    ++done;
-    expect_told(each, [&](ForkedRank& self) { return body(self, row, each); });
-    if (HasFailure()) return;
-  }
-  EXPECT_LT(tried, 100 * deaths) << "the row fits nothing that is tried";
+  EXPECT_TRUE(try_deaths(deaths_per_row(), death)) << "the row fits nothing that is tried";
 }
 
+/// Rows of which all messages may be between nodes.
+class DeathsInShortCalls : public Deaths {};
+
+TEST_P(DeathsInShortCalls, AreToldToAllByName) {
+  EXPECT_TRUE(try_deaths((deaths_per_row() + 1) / 2, death_in_short_call)) << "the row fits nothing that is tried";
+}
+
+bool fits_between_nodes(const Algorithm* row) {
+  return std::ranges::any_of(std::array{2, 4}, [&](int ranks) {
+    Collective collective{.kind = row->kind, .count = 1, .dtype = DType::int32, .algorithm = std::string(row->name)};
+    if (row->kind == CollectiveKind::barrier) collective.count = 0;
+    return fits(*row, collective, Team{.rank = 0, .node_of_rank = place(Placement::alone, ranks)});
+  });
+}
+
+std::vector<const Algorithm*> rows_between_nodes() {
+  std::vector<const Algorithm*> chosen = rows([](CollectiveKind) { return true; });
+  std::erase_if(chosen, [](const Algorithm* row) { return !fits_between_nodes(row); });
+  return chosen;
+}
+
+INSTANTIATE_TEST_SUITE_P(Row, DeathsInShortCalls, testing::ValuesIn(rows_between_nodes()), row_name);
 INSTANTIATE_TEST_SUITE_P(Row, Deaths, testing::ValuesIn(rows([](CollectiveKind) { return true; })), row_name);
 
 }  // namespace

@@ -69,6 +69,16 @@ Death death(std::uint32_t seed) {
   return each;
 }
 
+Death death_in_short_call(std::uint32_t seed) {
+  Death each = death(seed);
+  std::mt19937 random(seed + 1);
+  each.placement = Placement::alone;
+  each.count = std::vector<std::uint64_t>{1, 40, 300}[random() % 3];
+  each.progress_threads = static_cast<int>(random() % 4) / 3;
+  each.by_test = false;
+  return each;
+}
+
 std::string describe(const Death& each) {
   return std::to_string(each.count) + " elements on " + std::to_string(each.ranks) + " ranks (placement " +
          std::to_string(static_cast<int>(each.placement)) + "), victim " + std::to_string(each.victim) +

@@ -26,6 +26,8 @@ struct Death {
 };
 
 Death death(std::uint32_t seed);
+/// The same for short data of ranks that are alone on their nodes: what blocking calls do by the fast path.
+Death death_in_short_call(std::uint32_t seed);
 std::string describe(const Death& each);
 
 /// The number of deaths to try for each row: PENSTOCK_TEST_DEATHS, 2 by default.

@@ -1,6 +1,7 @@
 #include "conformance/team.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <ostream>
 #include <random>
 #include <set>
@@ -29,6 +30,10 @@ std::string row_name(const testing::TestParamInfo<const Algorithm*>& instance) {
 std::vector<std::int32_t> place(Placement placement, int size) {
   std::vector<std::int32_t> nodes(static_cast<std::size_t>(size));
   if (placement == Placement::one_node) return nodes;
+  if (placement == Placement::alone) {
+    std::iota(nodes.begin(), nodes.end(), 0);
+    return nodes;
+  }
   int node = 0;
   for (int rank = 0; rank < size; ++node)  // nodes of 1, 2, 3, … ranks
     for (int i = 0; i <= node && rank < size; ++i) nodes[static_cast<std::size_t>(rank++)] = node;

@@ -22,8 +22,9 @@ namespace conformance {
 std::vector<const Algorithm*> rows(bool (*wanted)(CollectiveKind));
 std::string row_name(const testing::TestParamInfo<const Algorithm*>& instance);
 
-/// All ranks on one node; contiguous ranks on nodes of unequal size; the same nodes with the ranks shuffled.
-enum class Placement { one_node, unequal, shuffled };
+/// All ranks on one node; contiguous ranks on nodes of unequal size; the same nodes with the ranks shuffled; each rank
+/// alone on its node.
+enum class Placement { one_node, unequal, shuffled, alone };
 
 std::vector<std::int32_t> place(Placement placement, int size);
 
