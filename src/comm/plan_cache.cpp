@@ -24,13 +24,13 @@ PlanCache::Plans::Handle PlanCache::add(std::shared_ptr<Planned> planned) {
   const Collective& collective = planned->collective;
   const std::uint64_t size_bytes = planned->memory_bytes();
   const auto added = plans_.add(collective, std::move(planned), size_bytes);
-  if (plans_.size() <= before) recent_.fill({});  // one of them may have been evicted
+  if (plans_.size() <= before) recent_.clear();  // one of them may have been evicted
   return added;
 }
 
 void PlanCache::forget_recent() {
   const std::lock_guard lock(mutex_);
-  recent_.fill({});
+  recent_.clear();
 }
 
 void PlanCache::for_each(const std::function<void(const Planned&)>& visit) {

@@ -1,8 +1,6 @@
 // The cache of a communicator's collective plans.
 #pragma once
 
-#include <array>
-#include <bit>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +8,7 @@
 #include <string>
 
 #include "base/lru_cache.hpp"
+#include "base/two_places.hpp"
 #include "penstock/collective.hpp"
 
 namespace penstock::comm {
@@ -35,9 +34,10 @@ class PlanCache {
   /// cached.
   template <class Normalize, class Make>
   std::shared_ptr<const Planned> get(const Collective& asked, const Normalize& normalize, const Make& make) {
-    Recent& recent = recent_of(asked.kind, asked.root, asked.count);
+    const std::uint64_t hash = hash_of(asked.kind, asked.root, asked.count);
     std::unique_lock lock(mutex_);
-    if (!recent.is_set || !(recent.asked == asked)) {
+    Recent* recent = recent_.find(hash, [&](const Recent& kept) { return kept.is_set && kept.asked == asked; });
+    if (recent == nullptr) {
       lock.unlock();
       const Collective collective = normalize(asked);
       lock.lock();
@@ -56,18 +56,19 @@ class PlanCache {
                             .root = asked.root,
                             .count = asked.count};
       const bool is_plain = found->value->native_reason == nullptr && plain.collective() == asked;
-      recent = {plain, is_plain, true, found, asked};
+      recent = &recent_.make_room(hash, [](const Recent& kept) { return !kept.is_set; });
+      *recent = {plain, is_plain, true, found, asked};
     }
-    return used(recent);
+    return used(*recent);
   }
   /// The same for a recent call that an algorithm of Penstock runs, if `fits(plan)`; or nullptr, and no run is counted.
   /// Valid until the next get().
   template <class Fits>
   const Planned* again(const PlainCall& asked, const Fits& fits) {
-    const Recent& recent = recent_of(asked.kind, asked.root, asked.count);
     const std::lock_guard lock(mutex_);
-    const bool is_known = recent.is_plain && recent.plain == asked && fits(*recent.entry->value->plan);
-    return is_known ? used(recent).get() : nullptr;
+    const Recent* const recent = recent_.find(hash_of(asked.kind, asked.root, asked.count),
+                                              [&](const Recent& kept) { return kept.is_plain && kept.plain == asked; });
+    return recent != nullptr && fits(*recent->entry->value->plan) ? used(*recent).get() : nullptr;
   }
   /// Later calls are normalized again, because Comm::use has changed their meaning.
   void forget_recent();
@@ -95,12 +96,8 @@ class PlanCache {
     Collective asked{};
   };
 
-  static constexpr std::size_t kRecent = 16;
-
-  Recent& recent_of(CollectiveKind kind, int root, std::uint64_t count) {
-    const auto place = static_cast<std::size_t>(kind) + static_cast<std::size_t>(root) +
-                       static_cast<std::size_t>(std::bit_width(count));
-    return recent_[place % kRecent];
+  static std::uint64_t hash_of(CollectiveKind kind, int root, std::uint64_t count) noexcept {
+    return base::spread(count << 12U ^ static_cast<std::uint64_t>(root) << 5U ^ static_cast<std::uint64_t>(kind));
   }
   const std::shared_ptr<Planned>& used(const Recent& recent) {
     plans_.use(recent.entry);
@@ -111,7 +108,7 @@ class PlanCache {
 
   std::mutex mutex_;
   Plans plans_;
-  std::array<Recent, kRecent> recent_;
+  base::TwoPlaces<Recent, 16> recent_;
 };
 
 }  // namespace penstock::comm

@@ -2,7 +2,6 @@
 // Penstock or MPI begins matters.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/two_places.hpp"
 #include "preload/call.hpp"
 #include "preload/rehearsals.hpp"
 #include "preload/trial.hpp"
@@ -117,9 +117,9 @@ class Recent {
   [[gnu::always_inline]] Entry* find(const Call& call) const noexcept {
     if (entries_ == nullptr) return nullptr;
     const Key key(call);
-    Entry& found = (*entries_)[place(call)];
-    if (found.key == key) return found.is_set ? &found : nullptr;
-    return found.has_any_arguments && found.key.kind() == call.kind ? &found : nullptr;
+    return entries_->find(hash(call), [&](const Entry& kept) {
+      return (kept.key == key && kept.is_set) || (kept.has_any_arguments && kept.key.kind() == call.kind);
+    });
   }
 
   /// A call that MPI always serves.
@@ -165,13 +165,14 @@ class Recent {
   }
 
  private:
-  static constexpr std::size_t kPlaces = 16;
+  using Entries = base::TwoPlaces<Entry, 16>;
 
-  [[gnu::always_inline]] static std::size_t place(const Call& call) noexcept {
-    const auto kind = static_cast<std::size_t>(call.kind);
-    if (!knows_lengths(call.kind)) return kind % kPlaces;
-    const std::uint64_t mixed = static_cast<std::uint64_t>(call.receive.count) * 0x9E3779B97F4A7C15U;
-    return (kind + static_cast<std::size_t>(call.root) + static_cast<std::size_t>(mixed >> 60U)) % kPlaces;
+  /// Of a call whose lengths are not known, of its operation alone.
+  [[gnu::always_inline]] static std::uint64_t hash(const Call& call) noexcept {
+    const auto kind = static_cast<std::uint64_t>(call.kind);
+    if (!knows_lengths(call.kind)) return base::spread(kind);
+    return base::spread(static_cast<std::uint64_t>(call.receive.count) << 12U ^
+                        static_cast<std::uint64_t>(call.root) << 5U ^ kind);
   }
   [[gnu::always_inline]] static bool has_lists(const Side& side) noexcept {
     return side.counts != nullptr || side.types != nullptr;
@@ -185,19 +186,21 @@ class Recent {
     return is_lasting(call.send.type) && is_lasting(call.receive.type);
   }
 
-  /// In place of the call that was there. nullptr without memory. `reports`: all calls of the entry have one payload,
+  /// In place of a call that was there. nullptr without memory. `reports`: all calls of the entry have one payload,
   /// which a report needs.
   Entry* make(const Call& call, const Members& members, bool reports) noexcept {
-    if (entries_ == nullptr) entries_.reset(new (std::nothrow) std::array<Entry, kPlaces>);
+    if (entries_ == nullptr) entries_.reset(new (std::nothrow) Entries);
     if (entries_ == nullptr) return nullptr;
-    Entry& made = (*entries_)[place(call)];
+    Entry* const known = find(call);
+    Entry& made =
+        known != nullptr ? *known : entries_->make_room(hash(call), [](const Entry& kept) { return !kept.is_set; });
     made = {.key = Key(call), .is_set = true, .synchronises = preload::synchronises(call)};
     made.has_payload = reports && !has_lists(call) && is_lasting(call);
     if (made.has_payload) made.payload_bytes = payload_bytes(call, members);
     return &made;
   }
 
-  std::unique_ptr<std::array<Entry, kPlaces>> entries_{};
+  std::unique_ptr<Entries> entries_{};
 };
 
 }  // namespace penstock::preload

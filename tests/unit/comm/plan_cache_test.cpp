@@ -105,6 +105,25 @@ TEST(PlanCache, KnowsARecentCallByWhatIsPlainOfIt) {
   }
 }
 
+TEST(PlanCache, KnowsTwoCallsThatTakeTurns) {
+  std::vector<PlainCall> calls;
+  for (const CollectiveKind kind : {CollectiveKind::barrier, CollectiveKind::bcast, CollectiveKind::reduce,
+                                    CollectiveKind::allreduce, CollectiveKind::gather, CollectiveKind::alltoall})
+    for (const std::uint64_t count : {1U, 8U, 16U, 1024U, 4096U, 65536U})
+      for (const int root : {0, 3})
+        if ((kind != CollectiveKind::barrier || count == 1) && (is_rooted(kind) || root == 0))
+          calls.push_back({.kind = kind, .root = root, .count = kind == CollectiveKind::barrier ? 0 : count});
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) {
+      CountedPlans plans(std::uint64_t{1} << 30);
+      plans.get(calls[i].collective());
+      plans.get(calls[j].collective());
+      for (const PlainCall& call : {calls[i], calls[j]})
+        EXPECT_NE(plans.cache.again(call, [](const Plan&) { return true; }), nullptr)
+            << name(calls[i].kind) << ' ' << calls[i].count << ", " << name(calls[j].kind) << ' ' << calls[j].count;
+    }
+}
+
 TEST(PlanCache, APlanInUseSurvivesItsEviction) {
   CountedPlans plans(1);
   const std::shared_ptr<const Planned> first = plans.get(bcast_of(1000));
