@@ -88,6 +88,8 @@ struct Translated {
     ReceiveItems receive{};
   };
   std::unique_ptr<Items> items{};  ///< in place of input and output
+  /// What Comm::run_again() needs, if it is all of the collective.
+  std::optional<PlainCall> plain{};
 };
 
 /// Why a call is left to MPI whatever its buffers hold, without the work for a translation: a reduction that Penstock

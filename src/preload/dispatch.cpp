@@ -48,6 +48,7 @@ Request start(Communicator& on, const Translated& call) {
 }
 
 void run(Communicator& on, const Translated& call) {
+  if (call.plain && on.penstock->run_again(*call.plain, call.input.data(), call.output.data())) return;
   if (call.items != nullptr)
     start(on, call).wait();
   else

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -159,6 +160,7 @@ class Recent {
       kept->input_begin = translated.input.data() - static_cast<const std::byte*>(call.send.buffer);
     if (translated.output.data() != nullptr)
       kept->output_begin = translated.output.data() - static_cast<const std::byte*>(call.receive.buffer);
+    translated.plain = plain(translated.collective);
     kept->translated = std::move(translated);
     kept->is_translated = true;
     return kept;
@@ -173,6 +175,15 @@ class Recent {
     if (!knows_lengths(call.kind)) return base::spread(kind);
     return base::spread(static_cast<std::uint64_t>(call.receive.count) << 12U ^
                         static_cast<std::uint64_t>(call.root) << 5U ^ kind);
+  }
+  static std::optional<PlainCall> plain(const Collective& collective) {
+    const PlainCall made{.kind = collective.kind,
+                         .dtype = collective.dtype,
+                         .op = collective.op,
+                         .in_place = collective.in_place,
+                         .root = collective.root,
+                         .count = collective.count};
+    return made.collective() == collective ? std::optional(made) : std::nullopt;
   }
   [[gnu::always_inline]] static bool has_lists(const Side& side) noexcept {
     return side.counts != nullptr || side.types != nullptr;
