@@ -243,6 +243,8 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
               choose_by(measurement::node_rows(*engine, facts.team, facts.mpi, measurement::Purpose::choose));
             else if (const auto machine = measurement::machine_for_choices(*engine, facts.team, facts.mpi))
               facts.team.by_cost = std::make_shared<const ChoiceByCost>(facts.team, *machine);
+            else
+              facts.team.shares_cores = true;
             if (!tunes) make_state();
           },
           progress);

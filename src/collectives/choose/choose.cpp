@@ -408,7 +408,11 @@ Default choose_default(const Team& team, const Collective& collective) {
       if (team.progress_cores > 0 && collectives::shared_pairs(team, collective) && bytes * size > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node with communication cores"};
       if (is_hierarchy && bytes * size <= kLatencyBytes) return {"hierarchical", hierarchy};
-      if (size > 4 && bytes * size <= kBruckBytes) return {"bruck", "at most " + kib(kBruckBytes) + " per rank"};
+      // Of 4 ranks, each sends two messages in two rounds instead of three in one. If ranks share cores, that takes
+      // less of them, and others have the core while a rank waits for the second round.
+      if (size > (team.shares_cores ? 3 : 4) && bytes * size <= kBruckBytes)
+        return {"bruck",
+                "at most " + kib(kBruckBytes) + " per rank" + (team.shares_cores ? "; ranks share cores" : "")};
       // Both cores copy all the time, so a second copy of each byte hides behind nothing.
       if (size == 2 && !collective.in_place && bytes > kLatencyBytes && bytes <= kMostPairBytes &&
           collectives::shared_node(team, collective))
