@@ -110,7 +110,9 @@ class SlotTable {
   };
 
   void make_room() {
-    if (!free_.empty()) return;
+    if (free_.empty()) grow();
+  }
+  void grow() {
     if (free_.capacity() <= slots_.size()) free_.reserve(std::max<std::size_t>(2 * slots_.size(), 16));
     slots_.emplace_back();
     free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));

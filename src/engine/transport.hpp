@@ -57,6 +57,11 @@ class Transport {
 
   /// Lets the library move messages, and appends what is complete. Never blocks.
   virtual void poll(std::vector<Completion>& complete) = 0;
+  /// The same, but may leave it to later calls to report other messages than this one, which is in flight.
+  virtual void poll_for(Token token, std::vector<Completion>& complete) {
+    static_cast<void>(token);
+    poll(complete);
+  }
   /// Whether the last poll(), if it found nothing, has let other threads have the core. The caller then need not.
   virtual bool yielded() const noexcept { return false; }
   /// Withdraws a receive that irecv() posted. A Completion follows: withdrawn, unless a message had been matched

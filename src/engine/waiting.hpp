@@ -59,8 +59,8 @@ class Waiting {
     // A late yield costs more than all these polls and a sleep.
     if (awaited.yields_are_late && !slow && !awaited.polls_transport && !awaited.is_transferring)
       return polls_ < (in_crowd ? kSpins : most_polls_) ? Pause::spin : Pause::sleep;
-    if (polls_ < (slow ? kSpinsIfSlow : awaited.polls_transport || awaited.is_crowded ? kFewSpins : kSpins))
-      return Pause::spin;
+    const int spins = awaited.polls_transport ? kTransportSpins : awaited.is_crowded ? kFewSpins : kSpins;
+    if (polls_ < (slow ? kSpinsIfSlow : spins)) return Pause::spin;
     // What a sleep costs is worth waiting for, and yields let others have the core meanwhile.
     const bool stays_awake = awaited.is_transferring || (awaited.polls_transport && !awaited.is_crowded &&
                                                          sleeps_ == 0 && awaited.waited < shortest_sleep(awaited));
@@ -90,6 +90,7 @@ class Waiting {
   static constexpr int kYieldsAlone = 32 * kYields;  // then the sleep makes the wait a thirtieth longer
   static constexpr int kSpinsIfSlow = 4;
   static constexpr int kFewSpins = 2;
+  static constexpr int kTransportSpins = 1;  // none: to yield a core that nobody wants takes less than a poll
   static constexpr int kPollsIfFutile = 40;  // before the thread sleeps
   static constexpr int kPollsPerNap = 2;
   static constexpr int kDoublings = 5;

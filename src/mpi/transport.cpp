@@ -28,8 +28,22 @@
 #include "mpi/yields.hpp"
 #include "penstock/error.hpp"
 
+#ifdef MPICH_NUMVERSION
+// MPICH's extension. Other libraries of its ABI lack it.
+extern "C" int MPIX_Request_is_complete(MPI_Request) __attribute__((weak));
+#endif
+
 namespace penstock::mpi {
 namespace {
+
+/// What is_pending() knows without a call that moves messages, as MPI_Test is: a system call over TCP.
+bool is_surely_pending([[maybe_unused]] MPI_Request request) {
+#ifdef MPICH_NUMVERSION
+  return MPIX_Request_is_complete != nullptr && MPIX_Request_is_complete(request) == 0;
+#else
+  return false;
+#endif
+}
 
 /// "MPICH Version:      5.0.2\nMPICH Release date: …" and "Open MPI v5.0.11, package: …" without what follows.
 std::string short_version(std::string_view text) {
@@ -338,7 +352,25 @@ class MpiTransport final : public engine::Transport {
     // MPICH assigns an error of a call on several requests to no communicator, which ends the program.
     test_each(complete);
 #endif
-    if (failure_) throw Error(*std::exchange(failure_, std::nullopt));
+    throw_failure();
+  }
+
+  void poll_for(Token token, std::vector<Completion>& complete) override {
+    const std::lock_guard lock(spin_lock_);
+    require_open();
+    Retired::of_process().look_now_and_then();
+    const auto found = std::ranges::find(entries_, token, &Entry::token);
+    const auto i = found - entries_.begin();
+    yielded_ = yields_when_idle();
+    complete.reserve(complete.size() + 1);  // as in poll()
+    int is_complete = 0;
+    MPI_Status status;
+    const int result = MPI_Test(&requests_[static_cast<std::size_t>(i)], &is_complete, &status);
+    if (result == MPI_SUCCESS && is_complete == 0) return;
+    end(*found, status, result, complete);
+    entries_.erase(found);
+    requests_.erase(requests_.begin() + i);
+    throw_failure();
   }
 
   bool yielded() const noexcept override { return yielded_; }
@@ -405,6 +437,10 @@ class MpiTransport final : public engine::Transport {
   };
   static constexpr std::uint64_t kTestedBytes = 64 << 10;  ///< no MPI completes a longer send at once
 
+  void throw_failure() {
+    if (failure_) throw Error(*std::exchange(failure_, std::nullopt));
+  }
+
   void find_max_tag() {
     int* max_tag = nullptr;
     int is_set = 0;
@@ -434,7 +470,9 @@ class MpiTransport final : public engine::Transport {
 
   /// Before a message is posted: watch() must not lack memory.
   void make_room() {
-    if (requests_.size() < std::min(requests_.capacity(), entries_.capacity())) return;
+    if (requests_.size() >= std::min(requests_.capacity(), entries_.capacity())) grow();
+  }
+  void grow() {
     const std::size_t room = std::bit_ceil(std::max<std::size_t>(requests_.size() + 1, 16));
     requests_.reserve(room);
     entries_.reserve(room);
@@ -457,13 +495,17 @@ class MpiTransport final : public engine::Transport {
 
   void test_each(std::vector<Completion>& complete) {
     std::size_t kept = 0;
+    bool has_moved = false;  // an MPI_Test that finds its request pending has moved messages of all
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       int is_complete = 0;
-      MPI_Status status;
-      const int result = MPI_Test(&requests_[i], &is_complete, &status);
-      if (result != MPI_SUCCESS || is_complete != 0) {
-        end(entries_[i], status, result, complete);
-        continue;
+      if (!has_moved || !is_surely_pending(requests_[i])) {
+        MPI_Status status;
+        const int result = MPI_Test(&requests_[i], &is_complete, &status);
+        if (result != MPI_SUCCESS || is_complete != 0) {
+          end(entries_[i], status, result, complete);
+          continue;
+        }
+        has_moved = true;
       }
       requests_[kept] = requests_[i];
       entries_[kept++] = entries_[i];

@@ -36,15 +36,20 @@ class Messages {
     return ++last_;
   }
   void poll() {
-    std::vector<Transport::Completion> complete;
-    transport_.poll(complete);
-    for (const Transport::Completion& each : complete) complete_[each.token] = each;
+    note([&](auto& complete) { transport_.poll(complete); });
   }
   Transport::Completion wait_for(Transport::Token token) {
     for (;;) {
       if (const auto found = complete_.find(token); found != complete_.end()) return found->second;
       std::this_thread::sleep_for(std::chrono::microseconds(20));
       poll();
+    }
+  }
+  /// Asks for this message alone.
+  Transport::Completion poll_for(Transport::Token token) {
+    for (;;) {
+      if (const auto found = complete_.find(token); found != complete_.end()) return found->second;
+      note([&](auto& complete) { transport_.poll_for(token, complete); });
     }
   }
   std::uint64_t wait(Transport::Token token) {
@@ -54,6 +59,16 @@ class Messages {
   }
 
  private:
+  template <typename Poll>
+  void note(Poll poll) {
+    std::vector<Transport::Completion> complete;
+    poll(complete);
+    for (const Transport::Completion& each : complete) {
+      CHECK(!complete_.contains(each.token));
+      complete_[each.token] = each;
+    }
+  }
+
   Transport& transport_;
   Transport::Token last_ = 0;
   std::map<Transport::Token, Transport::Completion> complete_;
@@ -96,6 +111,33 @@ void order(Transport& transport) {
   for (std::size_t i = 0; i < kMessages; ++i) tokens.push_back(messages.isend(sent[i], right, transport.max_tag()));
   for (const Transport::Token token : tokens) messages.wait(token);
   CHECK(received == sent);
+}
+
+/// Messages are asked for in another order than they are posted in, then all of them.
+void one_alone(Transport& transport) {
+  if (transport.size() == 1) return;  // as other_lengths()
+  Messages messages(transport);
+  const int right = (transport.rank() + 1) % transport.size();
+  const int left = (transport.rank() + transport.size() - 1) % transport.size();
+  constexpr std::size_t kMessages = 6;
+  std::vector<std::vector<std::byte>> received(kMessages, std::vector<std::byte>(200));
+  std::vector<std::byte> short_room(10);
+  const auto mine = pattern(200, transport.rank());
+  std::vector<Transport::Token> receives;
+  for (std::size_t i = 0; i < kMessages; ++i)
+    receives.push_back(messages.irecv(received[i], left, static_cast<int>(20 + i)));
+  const auto cut = messages.irecv(short_room, left, 30);
+  std::vector<Transport::Token> sends{messages.isend(mine, right, 30)};
+  for (std::size_t i = 0; i < kMessages; ++i)
+    sends.push_back(messages.isend(ConstBytes(mine).first(100 + i), right, static_cast<int>(20 + i)));
+  for (const std::size_t i : {4u, 0u, 5u, 2u}) CHECK(messages.poll_for(receives[i]).bytes == 100 + i);
+  CHECK(messages.poll_for(cut).too_long);
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    CHECK(messages.wait(receives[i]) == 100 + i);
+    received[i].resize(100 + i);
+    CHECK(received[i] == pattern(100 + i, left));
+  }
+  for (const Transport::Token send : sends) messages.wait(send);
 }
 
 void any_rank(Transport& transport) {
@@ -252,6 +294,7 @@ int main(int argc, char** argv) {
     facts(*transport);
     lengths(*transport);
     order(*transport);
+    one_alone(*transport);
     any_rank(*transport);
     withdrawal(*transport);
     other_lengths(*transport);

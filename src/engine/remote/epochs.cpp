@@ -25,6 +25,13 @@ void Epochs::close() {
     excess_.erase(excess_.begin());
 }
 
+Epochs::Pair& Epochs::find_pair(int peer) {
+  const auto [found, is_new] = pairs_.try_emplace(peer);
+  if (is_new) set_limit(found->second);
+  recent_[static_cast<unsigned>(peer) % recent_.size()] = {peer, &found->second};
+  return found->second;
+}
+
 void Epochs::want_to_post(int peer, std::uint64_t sequence) {
   const std::uint64_t last_use = plans_.tags.epoch(sequence) - 2;
   if (last_use < closed_ && last_use >= pair(peer).counts.told_before()) tell(peer, last_use);

@@ -1,6 +1,7 @@
 // When the tags of an operation between nodes may be used again.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -26,7 +27,7 @@ class Epochs {
 
   /// Whether messages of the operation may be posted between this rank and the peer.
   bool may_post(int peer, std::uint64_t sequence) const {
-    if (peer == recent_peer_) return sequence < recent_->may_post_before;
+    if (const Recent& recent = recent_of(peer); recent.peer == peer) return sequence < recent.pair->may_post_before;
     const auto found = pairs_.find(peer);
     return sequence < (found == pairs_.end() ? first_of(MessageCounts::kAhead) : found->second.may_post_before);
   }
@@ -78,14 +79,17 @@ class Epochs {
     enum class Recount : std::uint8_t { none, asked, answered } recount = Recount::none;
   };
 
+  struct Recent {
+    int peer = -1;
+    Pair* pair = nullptr;
+  };
+
   Pair& pair(int peer) {
-    if (peer == recent_peer_) return *recent_;
-    const auto [found, is_new] = pairs_.try_emplace(peer);
-    if (is_new) set_limit(found->second);
-    recent_peer_ = peer;
-    recent_ = &found->second;
-    return *recent_;
+    const Recent& recent = recent_of(peer);
+    return recent.peer == peer ? *recent.pair : find_pair(peer);
   }
+  Pair& find_pair(int peer);
+  const Recent& recent_of(int peer) const { return recent_[static_cast<unsigned>(peer) % recent_.size()]; }
   void set_limit(Pair& of) const { of.may_post_before = first_of(of.counts.may_post_before()); }
   std::uint64_t first_of(std::uint64_t epoch) const { return epoch * plans_.tags.operations_per_epoch(); }
   void tell(int peer, std::uint64_t epoch);
@@ -96,9 +100,8 @@ class Epochs {
   Packets& packets_;
   InFlight& in_flight_;
   std::unordered_map<int, Pair> pairs_;  ///< by rank: of those with which there were messages
-  int recent_peer_ = -1;                 ///< the last one of pair()
-  Pair* recent_ = nullptr;
-  std::uint64_t closed_ = 0;  ///< all operations of these epochs are over here
+  std::array<Recent, 8> recent_;         ///< of pair(), each of one of the peers with its remainder
+  std::uint64_t closed_ = 0;             ///< all operations of these epochs are over here
   bool has_news_ = false;
   std::vector<int> hearing_;                              ///< peers that have told counts which are not cleared
   std::map<std::uint64_t, Settlement::Received> excess_;  ///< by operation

@@ -6,7 +6,7 @@ bool ShortExchange::poll() {
   complete_.clear();
   looked_at_ = 0;
   is_polling_ = true;
-  core_.transport->poll(complete_);
+  core_.transport->poll_for(tokens_[static_cast<std::size_t>(std::countr_zero(is_posted_))], complete_);
   is_polling_ = false;
   return !complete_.empty();
 }

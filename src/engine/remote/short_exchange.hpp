@@ -3,9 +3,11 @@
 
 #include <sched.h>
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,13 +52,16 @@ class ShortExchange {
   template <typename Compute>
   bool begin_ready(Operation& operation, Compute compute);
   bool take_complete(const Operation& operation);
+  /// For the first message that is posted: others seldom make a step ready before it has come, and to ask for one is
+  /// cheaper.
   bool poll();
 
   Core& core_;
   InFlight& in_flight_;
   StepMessages& steps_;
-  std::uint32_t has_run_ = 0;    ///< bits, by step
-  std::uint32_t is_posted_ = 0;  ///< bits, by step
+  std::uint32_t has_run_ = 0;                  ///< bits, by step
+  std::uint32_t is_posted_ = 0;                ///< bits, by step
+  std::array<Transport::Token, 32> tokens_{};  ///< by step, of those that are posted
   std::vector<Transport::Completion> complete_;
   std::size_t looked_at_ = 0;  ///< so many of them
   bool is_polling_ = false;
@@ -109,14 +114,17 @@ bool ShortExchange::begin_ready(Operation& operation, Compute compute) {
     const auto id = static_cast<StepId>(std::countr_zero(left));
     if ((waits_for[id] & ~has_run_) != 0) continue;
     const Step& step = operation.step(id);
-    bool is_complete = true;
     if (step.kind == StepKind::compute) {
       compute(operation, id);
     } else {
       if (!steps_.can_post(operation, step)) return false;
-      is_complete = steps_.post_unheld(operation, id);
+      if (const std::optional<Transport::Token> token = steps_.post_unheld(operation, id)) {
+        tokens_[id] = *token;
+        is_posted_ |= 1U << id;
+        continue;
+      }
     }
-    (is_complete ? has_run_ : is_posted_) |= 1U << id;
+    has_run_ |= 1U << id;
   }
   return true;
 }

@@ -51,12 +51,13 @@ void StepMessages::post_now(Operation& operation, StepId step) {
   const std::uint64_t bytes = sends ? what.from.size_bytes : what.to.size_bytes;
   const LongMessages::Posted posted = LongMessages::about_to_post(bytes);
   if (sends && posted.is_long()) long_.expect(what.peer);
-  if (post_unheld(operation, step, posted)) return core_.complete(operation, step);
+  if (!post_unheld(operation, step, posted)) return core_.complete(operation, step);
   core_.hold(operation);
   if (posted.is_long()) long_.posted(what.peer, bytes, sends);
 }
 
-bool StepMessages::post_unheld(Operation& operation, StepId step, LongMessages::Posted posted) {
+std::optional<Transport::Token> StepMessages::post_unheld(Operation& operation, StepId step,
+                                                          LongMessages::Posted posted) {
   const Step& what = operation.step(step);
   State& state = states_[operation];
   const bool sends = what.kind == StepKind::send;
@@ -74,7 +75,7 @@ bool StepMessages::post_unheld(Operation& operation, StepId step, LongMessages::
     ++state.receives_posted;
   if (is_complete) {
     state.status[step] = Status::done;
-    return true;
+    return std::nullopt;
   }
   in_flight_.add({.kind = sends ? InFlight::Kind::send : InFlight::Kind::receive,
                   .peer = what.peer,
@@ -83,7 +84,7 @@ bool StepMessages::post_unheld(Operation& operation, StepId step, LongMessages::
                   .sequence = operation.sequence,
                   .posted = posted});
   state.status[step] = Status::posted;
-  return false;
+  return token;
 }
 
 bool StepMessages::post_waiting() {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,8 +35,8 @@ class StepMessages {
     return epochs_.may_post(what.peer, operation.sequence) &&
            (what.kind == StepKind::recv || !core_.transport->has_gone(what.peer));
   }
-  /// Posts the step. True if the message is complete already; otherwise the operation is not held yet.
-  bool post_unheld(Operation& operation, StepId step, LongMessages::Posted posted = {});
+  /// Posts the step. The token of its message, for which the operation is not held yet; none if it is complete already.
+  std::optional<Transport::Token> post_unheld(Operation& operation, StepId step, LongMessages::Posted posted = {});
   /// The message is complete, as planned.
   void note_done(const Operation& operation, const InFlight::Entry& done) {
     State& state = states_[operation];
