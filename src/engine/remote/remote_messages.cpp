@@ -9,7 +9,7 @@ namespace penstock::engine {
 namespace {
 
 constexpr std::chrono::microseconds kUnasked{500};  // between polls while no message is expected
-constexpr std::uint32_t kLook = 64;                 // polls between looks for packets while messages are expected
+constexpr std::uint32_t kLook = 64;                 // polls between looks for packets while only messages are expected
 constexpr std::chrono::milliseconds kAskAgain{500};
 
 }  // namespace
@@ -77,7 +77,8 @@ bool RemoteMessages::progress(bool look_for_packets) {
     packets_.flush();
     moved = true;
   }
-  if (look_for_packets || !settlements_.empty() || ++polls_ % kLook == 0) moved |= packets_.take();
+  const bool waits_for_packets = !settlements_.empty() || steps_.is_any_blocked();
+  if (look_for_packets || waits_for_packets || ++polls_ % kLook == 0) moved |= packets_.take();
   steps_.after_round(moved);
   return moved;
 }

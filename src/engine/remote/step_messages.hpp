@@ -56,6 +56,8 @@ class StepMessages {
   bool are_refused() const { return epochs_.unusable().has_value(); }
   /// Whether steps are not posted, or failed operations not withdrawn.
   bool is_busy() const { return !waiting_.empty() || !blocked_.empty() || !ending_.empty(); }
+  /// Whether a step waits for a packet, which tells of an epoch.
+  bool is_any_blocked() const { return !blocked_.empty(); }
   const LongMessages& long_messages() const { return long_; }
 
   /// Around each poll of the transport, see LongMessages.
