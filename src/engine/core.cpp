@@ -142,7 +142,7 @@ void Core::finish_if_over(Operation& operation) {
   operations.advance();
 }
 
-bool Core::run_work(std::unique_lock<std::mutex>& lock, Lane lane) {
+bool Core::run_work(Locked& lock, Lane lane) {
   Fifo<Work>& queue = work_[static_cast<std::size_t>(lane)];
   if (queue.empty()) return false;
   const Work work = queue.pop();

@@ -4,10 +4,10 @@
 #include <array>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "engine/engine_lock.hpp"
 #include "engine/failure_detector.hpp"
 #include "engine/failures.hpp"
 #include "engine/mechanism.hpp"
@@ -87,7 +87,7 @@ class Core {
 
   void add_work(Lane lane, const Work& work) { work_[static_cast<std::size_t>(lane)].push(work); }
   bool has_work(Lane lane) const { return !work_[static_cast<std::size_t>(lane)].empty(); }
-  bool run_work(std::unique_lock<std::mutex>& lock, Lane lane);
+  bool run_work(Locked& lock, Lane lane);
   /// Wakes threads that sleep in wait() to run the application lane.
   void ring_application() noexcept {
     own_bell.ring();
@@ -95,7 +95,7 @@ class Core {
   }
   /// Runs the function without the lock. If it throws, the operation fails. Returns false if the operation has failed.
   template <typename Function>
-  bool run_unlocked(Operation& operation, std::unique_lock<std::mutex>& lock, Function function) {
+  bool run_unlocked(Operation& operation, Locked& lock, Function function) {
     ++operation.executing;
     const Caller own = caller;
     lock.unlock();

@@ -75,7 +75,7 @@ void Executor::run(const std::shared_ptr<const Plan>& plan, const Bindings& bind
                    std::uint64_t signature) {
   // A user operation must not run under the lock.
   if (plan->by_flags && has<FlagExchange>() && !arithmetic.user && !trace::enabled() && !Progress::in_forked_child()) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     const auto compute = [&](const Operation& operation, StepId step) {
       the<Computations>().compute(operation, step, source_of(operation, operation.step(step)));
     };
@@ -83,7 +83,7 @@ void Executor::run(const std::shared_ptr<const Plan>& plan, const Bindings& bind
   }
   Progress::require_own_process();
   use_huge_pages(bindings);
-  std::unique_lock lock(mutex_);
+  Locked lock(lock_);
   const bool may_be_short = can_run_short(*plan, bindings, arithmetic) && !Progress::sleeps_in_wait();
   const CompiledPlan* const short_plan = may_be_short ? find_short_plan(plans_, plan_tags_, plan) : nullptr;
   Operation& started = next_operation();
@@ -110,9 +110,9 @@ void Executor::run(const std::shared_ptr<const Plan>& plan, const Bindings& bind
   run.wait();
 }
 
-void Executor::after_run(std::unique_lock<std::mutex>& lock) {
+void Executor::after_run(Locked& lock) {
   const bool looks = ++polled_at_once_ % kRunsPerLook == 0;
-  operations.has_dropped() ? unlock(lock) : lock.unlock();
+  lock.unlock();
   if (looks) Progress::completed_in_start(*this);
 }
 
@@ -120,7 +120,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
                                      const Arithmetic& arithmetic, std::uint64_t signature) {
   Progress::require_own_process();
   use_huge_pages(bindings);
-  std::unique_lock lock(mutex_);
+  Locked lock(lock_);
   Operation& started = next_operation();
   auto run = std::make_shared<OperationRun>(*this, started, shared_from_this());
   leaves_to_threads = wants_thread && transport->any_thread();
@@ -138,7 +138,6 @@ void Executor::use_huge_pages(const Bindings& bindings) const {
 }
 
 Operation& Executor::next_operation() {
-  collect_dropped();
   caller = Caller::application;
   return operations.at(operations.next());
 }
@@ -181,7 +180,7 @@ bool Executor::poll_at_once(Operation& started, int polls) {
   return started.is_finished() && !started.has_failed();
 }
 
-void Executor::after_start(std::unique_lock<std::mutex>& lock, Operation& started, Then then) {
+void Executor::after_start(Locked& lock, Operation& started, Then then) {
   const bool has_tasks = started.is_running() && started.call.compiled->tasks().count() > 0;
   const bool has_workers = node.team.progress_cores > 0;
   // Only with workers: they run the rest of the tree meanwhile.
@@ -231,7 +230,7 @@ void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan)
 void Executor::fail_next(const std::string& message) noexcept try {
   if (Progress::in_forked_child()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     caller = Caller::application;
     Operation& failing = operations.at(operations.next());
     operations.start(failing);
@@ -246,38 +245,8 @@ void Executor::fail_next(const std::string& message) noexcept try {
 }
 
 void Executor::set_timeout(std::chrono::milliseconds timeout) noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   detector.set_timeout(timeout);
-}
-
-void Executor::drop(Operation& operation) noexcept {
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock.owns_lock()) {
-    operations.drop(operation);
-    if (operations.has_dropped()) unlock(lock);
-    return;
-  }
-  operation.next_dropped = dropped_.load(std::memory_order_relaxed);
-  while (!dropped_.compare_exchange_weak(operation.next_dropped, &operation, std::memory_order_release,
-                                         std::memory_order_relaxed)) {
-  }
-}
-
-// Takes over dropped operations. Called when an operation starts or makes progress, which is early enough.
-void Executor::collect_dropped() {
-  if (dropped_.load(std::memory_order_relaxed) == nullptr) return;
-  Operation* next = dropped_.exchange(nullptr, std::memory_order_acquire);
-  while (next != nullptr) {
-    Operation& operation = *next;
-    next = operation.next_dropped;
-    operations.drop(operation);
-  }
-}
-
-// Unlocks, then destroys user operations, which may take a lock of the caller.
-void Executor::unlock(std::unique_lock<std::mutex>& lock) noexcept {
-  const auto dropped = operations.take_dropped();
-  lock.unlock();
 }
 
 template <typename Function>
@@ -300,7 +269,7 @@ bool Executor::guarded(Function function) noexcept {
 
 bool Executor::progress(Caller by) noexcept {
   if (Progress::in_forked_child()) return false;
-  std::unique_lock lock(mutex_, std::try_to_lock);
+  Locked lock(lock_, std::try_to_lock);
   if (!lock.owns_lock()) return false;
   caller = by;
   const bool moved = guarded([&] {
@@ -312,13 +281,11 @@ bool Executor::progress(Caller by) noexcept {
     if (has_remote) the<RemoteMessages>().close_epochs();
     return any_moved;
   });
-  collect_dropped();
-  if (operations.has_dropped()) unlock(lock);
   return moved;
 }
 
 bool Executor::help() noexcept {
-  std::unique_lock lock(mutex_, std::try_to_lock);
+  Locked lock(lock_, std::try_to_lock);
   if (!lock.owns_lock()) return false;
   caller = Caller::progress_thread;
   return guarded(
@@ -326,19 +293,19 @@ bool Executor::help() noexcept {
 }
 
 bool Executor::can_sleep(Caller by) noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   return !has_work(Lane::progress) && (by == Caller::progress_thread || !has_work(Lane::application)) &&
          !any([&](const auto& mechanism) { return mechanism.has_work(by); });
 }
 
 bool Executor::needs_polling(Caller by) noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   return any([&](const auto& mechanism) { return mechanism.needs_polling(by); });
 }
 
 bool Executor::threads_suffice() noexcept {
   if (!wants_thread || (has_remote && !transport->any_thread())) return false;
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   if (has_work(Lane::application)) return false;
   bool has_tasks_of_application = false;
   operations.for_each_unfinished([&](const Operation& each) {
@@ -349,7 +316,7 @@ bool Executor::threads_suffice() noexcept {
 
 void Executor::poke() noexcept {
   if (Progress::in_forked_child() || has_remote) return;  // between nodes, progress() calls the transport all the time
-  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const Locked lock(lock_, std::try_to_lock);
   if (lock.owns_lock()) transport->poke();
 }
 
@@ -368,7 +335,7 @@ void Executor::update_active() {
 // Progress calls it. It relies on this: everything that an operation waits for is named by waits_for() of a mechanism,
 // or is released by live ranks.
 void Executor::check_peers(Caller by) noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   caller = by;
   try {
     receive_from_gone_ranks();
@@ -384,7 +351,7 @@ void Executor::check_peers(Caller by) noexcept {
 }
 
 std::uint64_t Executor::short_calls() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   return has_remote ? the<RemoteMessages>().short_exchange().runs() : 0;
 }
 
@@ -392,7 +359,7 @@ std::string Executor::report() const {
   std::string text = "transport: " + transport->description() + "\n";
   for (const std::string& fact : node.facts) text += fact + "\n";
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     text += detector.report();
   }
   if (!wants_thread)

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "engine/engine_lock.hpp"
 #include "engine/progress.hpp"
 #include "engine/short_calls.hpp"
 
@@ -46,9 +46,8 @@ class Executor final : public Engine,
   bool threads_suffice() noexcept override;
   Doorbell& asleep_bell() noexcept override { return own_asleep_bell; }
 
-  /// The caller's Run is destroyed after the operation has finished. Never waits for the lock: the thread that holds it
-  /// may be running a Python reduction inside MPI, which waits for the interpreter lock that the caller holds.
-  void drop(Operation& operation) noexcept;
+  /// The caller's Run is destroyed after the operation has finished. Never waits for the lock.
+  void drop(Operation& operation) noexcept { lock_.drop(operation); }
   /// The same with the lock.
   void drop_locked(Operation& operation) { operations.drop(operation); }
 
@@ -61,7 +60,7 @@ class Executor final : public Engine,
   void start_next(Operation& started, std::shared_ptr<const Plan>&& plan, const Bindings& bindings,
                   const Arithmetic& arithmetic, std::uint64_t signature);
   /// After an operation that has completed at once. Unlocks.
-  void after_run(std::unique_lock<std::mutex>& lock);
+  void after_run(Locked& lock);
   /// Whether the next messages for it come from the transport.
   bool polls_at_once(const Operation& started) const {
     return has_remote && started.call.compiled != nullptr && started.call.compiled->leaves_node() &&
@@ -70,19 +69,15 @@ class Executor final : public Engine,
   /// Polls while it holds the lock. True if the operation has completed.
   bool poll_at_once(Operation& started, int polls);
   /// Unlocks.
-  void after_start(std::unique_lock<std::mutex>& lock, Operation& started, Then then);
+  void after_start(Locked& lock, Operation& started, Then then);
   void prepare(Operation& operation, std::shared_ptr<const Plan>&& plan);
   /// Runs the function. If it throws, all operations fail.
   template <typename Function>
   bool guarded(Function function) noexcept;
   void update_active();
-  void collect_dropped();
-  void unlock(std::unique_lock<std::mutex>& lock) noexcept;
 
-  mutable std::mutex mutex_;
+  mutable EngineLock lock_{operations};
   bool has_entered_ = false;
-  std::atomic<Operation*> dropped_{
-      nullptr};  ///< list of operations that were dropped while another thread had the lock
   PlanCache plans_;
   const std::uint32_t plan_tags_ = TagSplit(node.max_tag).plan_tags();
   std::uint32_t polled_at_once_ = 0;  ///< runs that have completed so

@@ -131,7 +131,7 @@ bool SharedTasks::claim(const Operation& operation, std::uint32_t task) {
   return false;
 }
 
-bool SharedTasks::run(std::unique_lock<std::mutex>& lock) {
+bool SharedTasks::run(Locked& lock) {
   for (Operation* const operation : published_) {
     if (operation->has_failed()) continue;
     while (const auto task = find_task(*operation, core_.caller)) {
@@ -145,7 +145,7 @@ bool SharedTasks::run(std::unique_lock<std::mutex>& lock) {
   return false;
 }
 
-bool SharedTasks::run_front(Operation& operation, std::unique_lock<std::mutex>& lock) {
+bool SharedTasks::run_front(Operation& operation, Locked& lock) {
   if (operation.has_failed() || !operation.is_running() || operation.is_finished()) return false;
   for (const std::uint32_t task : tasks_of(operation).front())
     if (!task_table_.is_claimed(operation.sequence, task) && is_ready(operation, task) && claim(operation, task)) {
@@ -155,7 +155,7 @@ bool SharedTasks::run_front(Operation& operation, std::unique_lock<std::mutex>& 
   return false;
 }
 
-void SharedTasks::run_task(Operation& operation, std::uint32_t task, std::unique_lock<std::mutex>& lock) {
+void SharedTasks::run_task(Operation& operation, std::uint32_t task, Locked& lock) {
   const Caller caller = core_.caller;
   // Progress threads do not listen to the bell of an engine that a waiting thread drives, so they are woken explicitly.
   if (core_.options.progress_threads > 0 && caller == Caller::application &&

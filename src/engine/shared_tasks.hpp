@@ -23,10 +23,10 @@ class SharedTasks final : public Mechanism {
   /// Starts a publish_tasks step.
   void post(Operation& operation, StepId step);
   /// Runs one task of any operation, if one is ready. False if none is.
-  bool run(std::unique_lock<std::mutex>& lock);
+  bool run(Locked& lock);
   /// Runs one of the tasks that the operation needs first (CompiledTasks::front), even if the task touches the memory
   /// of other ranks only. False if none is ready.
-  bool run_front(Operation& operation, std::unique_lock<std::mutex>& lock);
+  bool run_front(Operation& operation, Locked& lock);
 
   bool poll() override;
   bool has_work(Caller caller) const override;
@@ -69,7 +69,7 @@ class SharedTasks final : public Mechanism {
   bool is_ready(const Operation& operation, std::uint32_t task) const;
   std::optional<std::uint32_t> find_task(const Operation& operation, Caller caller) const;
   bool claim(const Operation& operation, std::uint32_t task);
-  void run_task(Operation& operation, std::uint32_t task, std::unique_lock<std::mutex>& lock);
+  void run_task(Operation& operation, std::uint32_t task, Locked& lock);
   void move_data(const Operation& operation, std::uint32_t task, Caller caller) const;
   void finish_task(const Operation& operation, std::uint32_t task);
   void wake_for(const Operation& operation, std::uint32_t task, std::uint32_t turn);

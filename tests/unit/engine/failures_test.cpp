@@ -74,7 +74,9 @@ class Failures : public testing::TestWithParam<FailureSetting> {
   void expect_next_works(Engine& engine, int rank) const { expect_next_operation_works(engine, rank, GetParam().by); }
   void TearDown() override {
     // A progress thread may find the failure first.
-    if (counts_.possible > 0 && GetParam().progress_threads == 0) EXPECT_GT(counts_.taken, 0u);
+    if (counts_.possible > 0 && GetParam().progress_threads == 0) {
+      EXPECT_GT(counts_.taken, 0u);
+    }
   }
 
   ShortCallCounts counts_;  ///< of calls that may fail

@@ -600,7 +600,7 @@ class CountedTransport final : public WrappedTransport {
 TEST_P(Leaving, AnOperationThatIsNotBegunHoldsUpNobody) {
   constexpr int kMostTries = 20;  // a machine with other work may let a rank wait for longer than any leaves
   std::atomic<int> destroyed{0};
-  for (int i = 0; i < kMostTries && destroyed != 3; ++i) {
+  for (int tries = 0; tries < kMostTries && destroyed != 3; ++tries) {
     destroyed = 0;
     const RanksOptions options = ranks({0, 0, 1});
     auto transports = make_local_transports(options.nodes, options.transport);

@@ -5,11 +5,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "eventually.hpp"
 #include "penstock/collective.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
+#include "wrapped_transport.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -95,6 +97,40 @@ TEST_P(UserOps, AreDroppedWithTheirOperations) {
     }
     EXPECT_TRUE(test::eventually([&] { return known.expired(); })) << "rank " << rank;
   });
+}
+
+/// The first poke() of it, which an engine calls with its lock, ends when the test says so.
+class HeldInPoke final : public WrappedTransport {
+ public:
+  using WrappedTransport::WrappedTransport;
+  void poke() noexcept override {
+    if (has_entered.test_and_set()) return;
+    has_entered.notify_all();
+    may_leave.wait(false);
+  }
+  std::atomic_flag has_entered;
+  std::atomic_flag may_leave;
+};
+
+// The thread that has the lock then does nothing more for this engine.
+TEST(UserOpsOfOneRank, AreDroppedThoughAnotherThreadHasTheLock) {
+  const auto transport =
+      std::make_shared<HeldInPoke>(std::move(make_local_transports(one_node(1), LocalTransportOptions{}).front()));
+  const auto engine = Engine::create(transport, EngineOptions{});
+  std::vector<std::uint8_t> in(8, 1);
+  std::vector<std::uint8_t> out(8);
+  auto op = sum();
+  const std::weak_ptr<const UserOp> known = op;
+  auto run =
+      engine->start(allreduce_plan(0, 1, 8), {bytes_of(std::as_const(in)), bytes_of(out)}, {.user = std::move(op)}, 0);
+  run->wait();
+  std::thread other([&] { engine->progress(); });
+  transport->has_entered.wait(false);
+  run.reset();
+  transport->may_leave.test_and_set();
+  transport->may_leave.notify_all();
+  other.join();
+  EXPECT_TRUE(known.expired());
 }
 
 }  // namespace
