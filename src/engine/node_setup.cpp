@@ -82,7 +82,7 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
   try {
     const auto local_size = static_cast<std::uint32_t>(neighbours_.size());
     // The first rank asks for all how much is free.
-    const std::uint64_t free_bytes = local_rank_ == 0 ? Heap::of_process()->free_bytes() : ~std::uint64_t{0};
+    const std::uint64_t free_bytes = local_rank_ == 0 ? host::Heap::of_process()->free_bytes() : ~std::uint64_t{0};
     const std::uint64_t wanted_bytes =
         options.shared_bytes != 0 ? options.shared_bytes : SegmentLayout::usual_bytes(local_size);
     const std::uint64_t limit_bytes = std::min(wanted_bytes, free_bytes / 2);  // others need some, too

@@ -11,7 +11,7 @@
 namespace penstock::engine {
 namespace {
 
-constexpr std::uint64_t kPage = Heap::kPageBytes;
+constexpr std::uint64_t kPage = host::Heap::kPageBytes;
 // Arrays usually begin at a page or a little behind it. Copies are fastest if their source and target have different
 // offsets in a page (kernels/copy.hpp), so the ring begins half a page behind one.
 constexpr std::uint64_t kRingBehindPage = kPage / 2;
@@ -76,7 +76,7 @@ SegmentLayout SegmentLayout::of(std::uint32_t ranks, const SegmentSizes& sizes) 
 Segment::Segment(const SegmentLayout& layout, std::uint32_t local_rank)
     : block_bytes_(layout.block_bytes),
       local_rank_(local_rank),
-      heap_(Heap::of_process()),
+      heap_(host::Heap::of_process()),
       blocks_(layout.ranks, nullptr),
       heaps_(layout.ranks),
       offset_(heap_->take(layout.block_bytes, layout.flags_offset_bytes)) {
@@ -111,11 +111,11 @@ Segment::~Segment() {
     bool has_died = false;  // one that dies may have been about to commit more
     for (std::uint32_t peer = 0; peer < heaps.size(); ++peer) {
       if (peer == self || (own[peer / 64].load(std::memory_order_acquire) >> peer % 64 & 1) != 0) continue;
-      if (heaps[peer] == heaps[self] || heaps[peer]->is_alive()) return Heap::Use::some;
+      if (heaps[peer] == heaps[self] || heaps[peer]->is_alive()) return host::Heap::Use::some;
       has_died = true;
     }
-    if (has_died) return Heap::Use::none;
-    return slot->has_more.load(std::memory_order_relaxed) != 0 ? Heap::Use::more : Heap::Use::head;
+    if (has_died) return host::Heap::Use::none;
+    return slot->has_more.load(std::memory_order_relaxed) != 0 ? host::Heap::Use::more : host::Heap::Use::head;
   };
   try {
     heap_->give_back(offset_, block_bytes_, use,

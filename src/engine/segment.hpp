@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "engine/doorbell.hpp"
-#include "engine/heap.hpp"
 #include "engine/message.hpp"
+#include "host/heap.hpp"
 
 namespace penstock::engine {
 
@@ -92,7 +92,7 @@ struct SegmentLayout {
 
 /// Where a rank's block lies. Ranks exchange it as bytes.
 struct BlockAddress {
-  HeapAddress heap;
+  host::HeapAddress heap;
   std::uint64_t offset = 0;
 };
 
@@ -120,7 +120,7 @@ class Segment {
     lay_out(common);
     for (std::uint32_t rank = 0; rank < common.ranks; ++rank) {
       const BlockAddress address = address_of(rank);
-      if (rank != local_rank_) heaps_[rank] = Heap::open(address.heap);
+      if (rank != local_rank_) heaps_[rank] = host::Heap::open(address.heap);
       blocks_[rank] = heaps_[rank]->base() + address.offset;
     }
   }
@@ -176,10 +176,10 @@ class Segment {
   const std::uint64_t block_bytes_;
   const std::uint32_t local_rank_;
   std::array<std::uint64_t, kCellsOfRank> cell_offset_{};
-  std::shared_ptr<Heap> heap_;
+  std::shared_ptr<host::Heap> heap_;
   bool is_joined_ = false;
-  std::vector<std::byte*> blocks_;            ///< by local rank
-  std::vector<std::shared_ptr<Heap>> heaps_;  ///< by local rank
+  std::vector<std::byte*> blocks_;                  ///< by local rank
+  std::vector<std::shared_ptr<host::Heap>> heaps_;  ///< by local rank
   std::uint64_t offset_;
   std::uint64_t committed_ring_bytes_ = 0;
   bool has_task_table_ = false;

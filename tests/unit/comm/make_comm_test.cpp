@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
-#include "engine/heap.hpp"
+#include "host/heap.hpp"
 #include "local_transport.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
@@ -262,7 +262,7 @@ std::vector<int> exchanges_of_make_comm() {
 TEST(MakeComm, FailsOnAllRanksOrNoneWhicheverAllocationFails) {
   const std::vector<std::int32_t> nodes = {0, 0, 1};
   const WithNetwork unknown("off");
-  const engine::Heap& heap = *engine::Heap::of_process();
+  const host::Heap& heap = *host::Heap::of_process();
   const std::uint64_t taken = heap.taken_bytes();
   for (const bool has_memory : {false, true})
     for (std::size_t victim = 0; victim < nodes.size(); ++victim) fail_each_allocation(nodes, victim, has_memory);

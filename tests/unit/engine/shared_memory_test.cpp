@@ -20,6 +20,10 @@
 namespace penstock::engine {
 namespace {
 
+std::size_t open_files() {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
 std::size_t names_in_dev_shm() {
   std::size_t count = 0;
   const std::string mine = "penstock-" + std::to_string(::getpid()) + "-";
@@ -87,23 +91,25 @@ TEST(Segments, OfDifferentSizesHaveALayoutThatFitsIntoAll) {
 }
 
 TEST(Segments, KnowWhoIsThere) {
-  const auto before = Heap::of_process()->taken_bytes();
+  const auto before = host::Heap::of_process()->taken_bytes();
   auto segments = make_segments(SegmentLayout::fit(3, 1024, 1 << 20));
   EXPECT_EQ(names_in_dev_shm(), 0u);
   EXPECT_TRUE(segments[0]->is_alive(1));
   segments[1].reset();
   EXPECT_FALSE(segments[0]->is_alive(1));
   EXPECT_TRUE(segments[0]->is_alive(2));
-  EXPECT_EQ(Heap::of_process()->taken_bytes(), before + 3 * segments[0]->layout().block_bytes) << "others may read it";
+  EXPECT_EQ(host::Heap::of_process()->taken_bytes(), before + 3 * segments[0]->layout().block_bytes)
+      << "others may read it";
   segments[2].reset();
   segments[0].reset();
-  Heap::of_process()->give_back(Heap::of_process()->take(Heap::kPageBytes), Heap::kPageBytes, {});
-  EXPECT_EQ(Heap::of_process()->taken_bytes(), before);
+  host::Heap::of_process()->give_back(host::Heap::of_process()->take(host::Heap::kPageBytes), host::Heap::kPageBytes,
+                                      {});
+  EXPECT_EQ(host::Heap::of_process()->taken_bytes(), before);
 }
 
 TEST(Segments, HaveMemoryAsItIsNeeded) {
   const SegmentLayout layout = SegmentLayout::fit(2, 16 << 10, 64 << 20);
-  const Heap& heap = *Heap::of_process();
+  const host::Heap& heap = *host::Heap::of_process();
   make_segments(layout);  // afterwards the heap keeps the segments' initial memory for later segments
   const std::uint64_t before = heap.committed_bytes() - 2 * layout.flags_offset_bytes;
   auto segments = make_segments(layout);
@@ -409,6 +415,49 @@ TEST(Engines, LeaveNothingInDevShm) {
     EXPECT_NE(engine.report().find("shared memory: 3 ranks"), std::string::npos) << engine.report();
   });
   EXPECT_EQ(names_in_dev_shm(), 0u);
+}
+
+/// The engines of a communicator whose ranks are threads of this process.
+std::vector<std::shared_ptr<Engine>> make_engines(int ranks) {
+  auto transports = make_local_transports(one_node(ranks));
+  std::vector<std::shared_ptr<Engine>> engines(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < engines.size(); ++rank)
+    threads.emplace_back([&, rank] { engines[rank] = Engine::create(std::move(transports[rank]), {}); });
+  for (std::thread& thread : threads) thread.join();
+  return engines;
+}
+
+TEST(SharedMemory, OfAThousandCommunicatorsOfFourRanksIsLittle) {
+  const auto first = make_engines(4);
+  const host::Heap& heap = *host::Heap::of_process();
+  const std::uint64_t before = heap.committed_bytes();
+  const std::size_t files = open_files();
+  std::vector<std::vector<std::shared_ptr<Engine>>> all;
+  for (int i = 0; i < 1000; ++i) all.push_back(make_engines(4));
+  EXPECT_LE(heap.committed_bytes() - before, std::uint64_t{64} << 20);
+  EXPECT_EQ(open_files(), files);
+  all.clear();
+  static_cast<void>(make_engines(4));
+  EXPECT_LE(heap.committed_bytes(), before + (std::uint64_t{1} << 20));
+}
+
+TEST(SharedMemory, DoesNotGrowByCommunicatorsThatEnd) {
+  const auto first = make_engines(4);
+  const host::Heap& heap = *host::Heap::of_process();
+  std::uint64_t taken = 0;
+  std::uint64_t committed = 0;
+  for (int i = 0; i < 500; ++i) {
+    const auto engines = make_engines(4);
+    if (i == 10) {
+      taken = heap.taken_bytes();
+      committed = heap.committed_bytes();
+    }
+    if (i > 10) {
+      ASSERT_LE(heap.taken_bytes(), taken);
+      ASSERT_LE(heap.committed_bytes(), committed);
+    }
+  }
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include <optional>
 #include <vector>
 
-#include "engine/heap_ranges.hpp"
+#include "host/heap_ranges.hpp"
 
-namespace penstock::engine {
+namespace penstock::host {
 
 /// How the other processes of the node find a heap. Ranks exchange it as bytes.
 struct HeapAddress {
@@ -112,4 +112,4 @@ class Heap : public std::enable_shared_from_this<Heap> {
   std::optional<std::uint64_t> with_tail_;  ///< the offset of the range whose tail has kept its memory, taken or not
 };
 
-}  // namespace penstock::engine
+}  // namespace penstock::host

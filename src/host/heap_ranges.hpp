@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <map>
 
-namespace penstock::engine {
+namespace penstock::host {
 
 /// Allocates ranges of offsets. Offsets and sizes are multiples of a page. One thread at a time.
 class HeapRanges {
@@ -22,4 +22,4 @@ class HeapRanges {
   std::uint64_t taken_bytes_ = 0;
 };
 
-}  // namespace penstock::engine
+}  // namespace penstock::host

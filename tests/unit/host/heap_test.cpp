@@ -1,5 +1,5 @@
 // The shared-memory heap: allocation, release, and detection of its owner's death.
-#include "engine/heap.hpp"
+#include "host/heap.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,6 @@
 
 #include "eventually.hpp"
 #include "penstock/error.hpp"
-#include "ranks.hpp"
 
 namespace {
 
@@ -51,7 +50,7 @@ extern "C" int fstatfs(int descriptor, struct statfs* facts) noexcept {
   return result;
 }
 
-namespace penstock::engine {
+namespace penstock::host {
 namespace {
 
 constexpr std::uint64_t kPage = Heap::kPageBytes;
@@ -384,48 +383,5 @@ TEST(Heaps, OfAnotherProcessThanMeantAreRefused) {
   EXPECT_THROW(Heap::open(wrong), Error);
 }
 
-/// The engines of a communicator whose ranks are threads of this process.
-std::vector<std::shared_ptr<Engine>> make_engines(int ranks) {
-  auto transports = make_local_transports(one_node(ranks));
-  std::vector<std::shared_ptr<Engine>> engines(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < engines.size(); ++rank)
-    threads.emplace_back([&, rank] { engines[rank] = Engine::create(std::move(transports[rank]), {}); });
-  for (std::thread& thread : threads) thread.join();
-  return engines;
-}
-
-TEST(Heaps, AThousandCommunicatorsOfFourRanksFitIntoLittle) {
-  const auto first = make_engines(4);
-  const Heap& heap = *Heap::of_process();
-  const std::uint64_t before = heap.committed_bytes();
-  const std::size_t files = open_files();
-  std::vector<std::vector<std::shared_ptr<Engine>>> all;
-  for (int i = 0; i < 1000; ++i) all.push_back(make_engines(4));
-  EXPECT_LE(heap.committed_bytes() - before, std::uint64_t{64} << 20);
-  EXPECT_EQ(open_files(), files);
-  all.clear();
-  static_cast<void>(make_engines(4));
-  EXPECT_LE(heap.committed_bytes(), before + (std::uint64_t{1} << 20));
-}
-
-TEST(Heaps, DoNotGrowByCommunicatorsThatEnd) {
-  const auto first = make_engines(4);
-  const Heap& heap = *Heap::of_process();
-  std::uint64_t taken = 0;
-  std::uint64_t committed = 0;
-  for (int i = 0; i < 500; ++i) {
-    const auto engines = make_engines(4);
-    if (i == 10) {
-      taken = heap.taken_bytes();
-      committed = heap.committed_bytes();
-    }
-    if (i > 10) {
-      ASSERT_LE(heap.taken_bytes(), taken);
-      ASSERT_LE(heap.committed_bytes(), committed);
-    }
-  }
-}
-
 }  // namespace
-}  // namespace penstock::engine
+}  // namespace penstock::host

@@ -1,4 +1,4 @@
-#include "engine/heap_ranges.hpp"
+#include "host/heap_ranges.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -7,7 +7,7 @@
 
 #include "penstock/error.hpp"
 
-namespace penstock::engine {
+namespace penstock::host {
 
 HeapRanges::HeapRanges(std::uint64_t bytes) {
   if (bytes > 0) free_.emplace(0, bytes);
@@ -45,4 +45,4 @@ void HeapRanges::give_back(std::uint64_t offset, std::uint64_t bytes) {
   free_.erase(range);
 }
 
-}  // namespace penstock::engine
+}  // namespace penstock::host

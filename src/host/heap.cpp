@@ -1,4 +1,4 @@
-#include "engine/heap.hpp"
+#include "host/heap.hpp"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@
 #include "host/pid_namespace.hpp"
 #include "penstock/error.hpp"
 
-namespace penstock::engine {
+namespace penstock::host {
 namespace {
 
 // Addresses without memory: room for more than ten thousand communicators.
@@ -321,4 +321,4 @@ std::uint64_t Heap::taken_bytes() const {
   return taken;
 }
 
-}  // namespace penstock::engine
+}  // namespace penstock::host
