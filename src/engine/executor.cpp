@@ -326,6 +326,7 @@ void Executor::update_active() {
   if (!has_remote) return;
   const RemoteMessages& remote = the<RemoteMessages>();
   nap_ns.store(remote.long_messages().nap_ns(), std::memory_order_relaxed);
+  background_nap_ns.store(remote.long_messages().background_nap_ns(), std::memory_order_relaxed);
   transfer_until_ns.store(remote.long_messages().transfer_until_ns(), std::memory_order_relaxed);
   const bool expects_messages = remote.expects_messages();
   polls_transport.store(expects_messages, std::memory_order_relaxed);

@@ -37,6 +37,8 @@ class Pollable {
   /// Only long messages are in flight: how long they need no poll, as measured. More polls would take time from threads
   /// that compute or move data. Otherwise 0.
   std::atomic<std::int64_t> nap_ns{0};
+  /// The same while no thread waits for it, so that the end of a message may be found a little later.
+  std::atomic<std::int64_t> background_nap_ns{0};
   /// Steady clock: until then the long messages in flight should be on their way, as measured. 0: none is in flight.
   std::atomic<std::int64_t> transfer_until_ns{0};
   std::atomic<bool> polls_transport{false};  ///< polling is a system call, so it is not repeated in a tight loop

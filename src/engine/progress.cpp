@@ -70,10 +70,12 @@ nanoseconds timer_slack() {
   return nanoseconds(std::max(slack_ns, 0));
 }
 
-Awaited awaited_of(const Pollable& pollable, const Naps& naps) {
+Awaited awaited_of(const Pollable& pollable, const Naps& naps, Caller caller) {
   const std::int64_t until_ns = pollable.transfer_until_ns.load(std::memory_order_relaxed);
   return {.polls_transport = pollable.polls_transport.load(std::memory_order_relaxed),
-          .unpolled = nanoseconds(pollable.nap_ns.load(std::memory_order_relaxed)),
+          .unpolled = nanoseconds((caller == Caller::progress_thread ? pollable.background_nap_ns : pollable.nap_ns)
+                                      .load(std::memory_order_relaxed)),
+          .is_in_background = caller == Caller::progress_thread,
           .is_transferring = until_ns != 0 && steady_ns() < until_ns,
           .polls_yield = pollable.polls_yield.load(std::memory_order_relaxed),
           .is_crowded = pollable.is_crowded,
@@ -201,7 +203,7 @@ void Progress::sleep(const Sleeper& sleeper, nanoseconds nap) {
     nanoseconds timeout = kLongestSleep;
     if (polling) timeout = nap;
     const auto shorten = [&](const Pollable& waited_for) {
-      if (const Awaited awaited = awaited_of(waited_for, sleeper.naps); Waiting::is_slow(awaited))
+      if (const Awaited awaited = awaited_of(waited_for, sleeper.naps, sleeper.caller); Waiting::is_slow(awaited))
         timeout = std::min(timeout, awaited.unpolled - awaited.nap_overrun);
     };
     if (sleeper.home != nullptr) shorten(*sleeper.home);
@@ -300,7 +302,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
       moved_ns = 0;
       continue;
     }
-    Awaited awaited = awaited_of(home, naps);
+    Awaited awaited = awaited_of(home, naps, Caller::application);
     if (awaited.polls_transport) {
       const std::int64_t now_ns = steady_ns();
       if (moved_ns == 0) moved_ns = now_ns;
@@ -316,7 +318,9 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
     }
     if (count_.load(std::memory_order_relaxed) > 1) acquire(acquired, Caller::application, &home);
     for (Pollable* pollable : acquired) moved |= progress_and_check(*pollable, Caller::application);
-    const auto transfers = [](const Pollable* pollable) { return awaited_of(*pollable, naps).is_transferring; };
+    const auto transfers = [](const Pollable* pollable) {
+      return awaited_of(*pollable, naps, Caller::application).is_transferring;
+    };
     if (moved) {
       waiting.moved();
       moved_ns = 0;
@@ -324,7 +328,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
       if (!awaited.polls_yield) yield(yields);
     } else {
       home.poke();
-      sleep({Caller::application, &home, acquired, finished, generation, naps}, waiting.nap());
+      sleep({Caller::application, &home, acquired, finished, generation, naps}, waiting.nap(awaited));
       check_peers_if_due(home, Caller::application);
       for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::application);
     }
@@ -349,7 +353,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
       acquire(acquired, Caller::progress_thread, nullptr);
     }
     bool moved = false;
-    Awaited awaited{.unpolled = nanoseconds::max(), .nap_overrun = naps.overrun()};
+    Awaited awaited{.unpolled = kLongestSleep, .is_in_background = true, .nap_overrun = naps.overrun()};
     for (Pollable* pollable : acquired) {
       // A waiting thread drives its own engine; two threads would contend for its lock.
       if (pollable->waiters.load(std::memory_order_seq_cst) > 0) {
@@ -357,7 +361,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
         continue;
       }
       moved |= progress_and_check(*pollable, Caller::progress_thread);
-      const Awaited its = awaited_of(*pollable, naps);
+      const Awaited its = awaited_of(*pollable, naps, Caller::progress_thread);
       awaited.unpolled = std::min(awaited.unpolled, its.unpolled);
       awaited.is_transferring |= its.is_transferring;
       awaited.polls_yield |= its.polls_yield;
@@ -372,7 +376,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
         if (!awaited.polls_yield) ::sched_yield();
         break;
       case Pause::sleep:
-        sleep({Caller::progress_thread, nullptr, acquired, stop, generation, naps}, waiting.nap());
+        sleep({Caller::progress_thread, nullptr, acquired, stop, generation, naps}, waiting.nap(awaited));
         for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::progress_thread);
     }
   }

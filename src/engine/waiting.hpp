@@ -16,6 +16,7 @@ enum class Pause {
 struct Awaited {
   bool polls_transport = false;            ///< polling is a system call, so it is not repeated in a tight loop
   std::chrono::nanoseconds unpolled{};     ///< how long what is in flight needs no poll, as measured; 0: not known
+  bool is_in_background = false;           ///< no thread waits for it: the sleep may be as long as what needs no poll
   bool is_transferring = false;            ///< long messages should be on their way, as measured
   bool polls_yield = false;                ///< polls of the transport let other threads have the core
   bool is_crowded = false;                 ///< ranks share cores: the one that is waited for may need this core
@@ -74,10 +75,11 @@ class Waiting {
   /// and sleeps again: others may need the core. Twice, since some transports report a message in the poll after the
   /// one that has received it. Otherwise two ranks that answer each other would find each message one sleep late, and
   /// since they wait for longer, sleep ever longer.
-  constexpr std::chrono::nanoseconds nap() {
+  constexpr std::chrono::nanoseconds nap(const Awaited& awaited = {}) {
     const std::chrono::nanoseconds longest = kShortestNap * (1 << std::min(sleeps_, kDoublings));
     ++sleeps_;
     polls_ = std::min(polls_, most_polls_ - kPollsPerNap);
+    if (awaited.is_in_background && is_slow(awaited)) return awaited.unpolled - awaited.nap_overrun;
     return std::min<std::chrono::nanoseconds>(longest, kLongestNap);
   }
 

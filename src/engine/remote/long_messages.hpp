@@ -1,6 +1,7 @@
 // The long messages in flight: how many may be posted, and how long they need.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -63,6 +64,13 @@ class LongMessages {
 
   /// How long they need no poll, see SendWindow; 0: none is in flight.
   std::int64_t nap_ns() const { return in_flight_ > 0 ? static_cast<std::int64_t>(window_.nap_ns()) : 0; }
+  /// The same for a thread that nobody waits for. Each poll takes time from threads that compute, so there are few:
+  /// what is in flight is found late by a sixteenth of its time at most.
+  std::int64_t background_nap_ns() const { return nap_ns() * naps_at_once(time_.bytes_in_flight()); }
+  static std::int64_t naps_at_once(std::uint64_t in_flight_bytes) {
+    const std::uint64_t naps = in_flight_bytes / kPollsInBackground / SendWindow::unpolled_bytes();
+    return static_cast<std::int64_t>(std::clamp<std::uint64_t>(naps, 1, kMostNaps));
+  }
   /// Until then they should be on their way, see TransferTime; 0: none is in flight.
   std::int64_t transfer_until_ns() const { return static_cast<std::int64_t>(time_.until_ns()); }
 
@@ -71,6 +79,10 @@ class LongMessages {
     return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
                                       std::chrono::nanoseconds(1));
   }
+
+  static constexpr std::uint64_t kPollsInBackground = 16;  ///< while what is in flight moves
+  /// A transport may buffer no more; TCP's windows grow beyond that where the link needs it.
+  static constexpr std::uint64_t kMostNaps = 8;
 
   SendWindow window_;
   TransferTime time_;

@@ -23,16 +23,19 @@ class SendWindow {
   /// Whether a message takes so long that it counts.
   static bool counts(std::uint64_t bytes) { return bytes > kNetwork.eager_bytes; }
 
+  /// What every transport buffers.
+  static constexpr std::uint64_t unpolled_bytes() { return kNetwork.eager_bytes; }
+
   std::uint32_t messages() const {
     const double delay_ns = is_measured_ ? delay_ns_ : kNetwork.latency_seconds * 1e9;
     return 3 + static_cast<std::uint32_t>(2 * delay_ns / interval_ns_) + grown_;
   }
-  /// How long the transport may be left alone without a loss: the time in which the link sends as much as every
-  /// transport buffers. By messages during which this rank hardly slept: one that sleeps makes the link seem slow. 0 if
-  /// there was none for long, or the last one was much slower or faster than usual, or if polls take much of that time:
-  /// then it is the processor that moves the messages, not the link.
+  /// How long the transport may be left alone without a loss: the time in which the link sends unpolled_bytes(). By
+  /// messages during which this rank hardly slept: one that sleeps makes the link seem slow. 0 if there was none for
+  /// long, or the last one was much slower or faster than usual, or if polls take much of that time: then it is the
+  /// processor that moves the messages, not the link.
   std::uint64_t nap_ns() const {
-    const double nap_ns = usual_ns_per_byte_ * static_cast<double>(kNetwork.eager_bytes);
+    const double nap_ns = usual_ns_per_byte_ * static_cast<double>(unpolled_bytes());
     const double last = last_ns_per_byte_ / usual_ns_per_byte_;
     const bool is_known = unwatched_ < kMostUnwatched && last < kUsual && last * kUsual > 1;
     return is_known && poll_ns_ <= kMostPolling * nap_ns ? static_cast<std::uint64_t>(nap_ns) : 0;
@@ -43,24 +46,30 @@ class SendWindow {
     if (in_flight && polled_ns_ != 0) {
       const auto away_ns = static_cast<double>(now_ns - polled_ns_);
       delay_ns_ = std::max(away_ns, delay_ns_ * (1 - 1.0 / kMemory));
-      if (away_ns >= kShortestNapNs) asleep_ns_ += away_ns;
+      const auto asleep_ns = static_cast<double>(now_ns - poll_ended_ns_);
+      const bool has_slept = asleep_ns >= kShortestNapNs;
+      if (has_slept) asleep_ns_ += asleep_ns;
+      polls_awake_ = has_slept ? 0 : polls_awake_ + 1;
     }
     polled_ns_ = in_flight ? now_ns : 0;
+    poll_ended_ns_ = now_ns;
   }
   /// After each poll while messages that count are in flight. The median of late counts: other processes may have had
   /// the core.
   void polled(std::uint64_t took_ns) {
     const auto took = static_cast<double>(took_ns);
+    poll_ended_ns_ = polled_ns_ + took_ns;
     poll_ns_ = poll_ns_ == 0 ? took : poll_ns_ * (took > poll_ns_ ? 1 + kPollStep : 1 / (1 + kPollStep));
   }
   /// The poll has found that a message that counts has been sent or received. A poll may find several. Only those that
   /// were posted while others were on their way, or one poll later, show how long one takes: another one may have
-  /// waited for its sender.
+  /// waited for its sender. And it shows the bandwidth only if the message before it was found when it came: what has
+  /// come during a sleep is found at once.
   void done(std::uint64_t posted_ns, std::uint64_t bytes) {
     if (polled_ns_ != done_ns_) {
       const auto took_ns = static_cast<double>(polled_ns_ - done_ns_);
       is_timed_ = done_ns_ != 0 && static_cast<double>(posted_ns) <= static_cast<double>(done_ns_) + delay_ns_;
-      is_watched_ = is_timed_ && asleep_ns_ <= kMostAsleep * took_ns;
+      is_watched_ = is_timed_ && was_awaited_ && asleep_ns_ <= kMostAsleep * took_ns;
       if (is_timed_) {
         took_ns_ = took_ns_ * kKept + took_ns;
         count_ *= kKept;
@@ -68,6 +77,8 @@ class SendWindow {
       if (watched_bytes_ > 0) note_bandwidth();
       if (is_watched_) watched_ns_ = took_ns;
       unwatched_ = is_watched_ ? 0 : unwatched_ + 1;
+      was_awaited_ = polls_awake_ > kPollsToCatchUp;
+      polls_awake_ = 0;
       done_ns_ = polled_ns_;
       asleep_ns_ = 0;
     }
@@ -110,6 +121,7 @@ class SendWindow {
   static constexpr double kShortestNapNs{std::chrono::duration<double, std::nano>(Waiting::kShortestNap).count()};
   static constexpr double kMostAsleep = 0.1;             ///< share of a message's time
   static constexpr std::uint32_t kMostUnwatched = 32;    ///< polls that find messages in a row
+  static constexpr std::uint32_t kPollsToCatchUp = 2;    ///< some transports report messages one poll late
   static constexpr double kMemory = 16;                  ///< polls after which a long delay is forgotten
   static constexpr double kKept = 0.75;                  ///< of what was measured before, at each poll that measures
   static constexpr std::uint32_t kUnmeasuredPolls = 64;  ///< without progress
@@ -124,13 +136,16 @@ class SendWindow {
   double watched_bytes_ = 0;
   double usual_ns_per_byte_ = kNetwork.seconds_per_byte * 1e9;
   double last_ns_per_byte_ = 0;
-  double asleep_ns_ = 0;  ///< or busy with something else, since the last message
-  double poll_ns_ = 0;    ///< the median of late
+  double asleep_ns_ = 0;           ///< or busy with something else, since the last message
+  std::uint32_t polls_awake_ = 0;  ///< since the last message or sleep
+  bool was_awaited_ = false;       ///< the last message: some polls before the one that found it had found nothing
+  double poll_ns_ = 0;             ///< the median of late
   std::uint32_t unwatched_ = 0;
   bool is_timed_ = false;
   bool is_watched_ = false;
   bool is_measured_ = false;
   std::uint64_t polled_ns_ = 0;
+  std::uint64_t poll_ended_ns_ = 0;
   std::uint64_t done_ns_ = 0;
   std::uint64_t stuck_ns_ = 0;  ///< since when nothing has moved
   std::uint32_t fruitless_polls_ = 0;

@@ -28,6 +28,7 @@ class TransferTime {
     bytes_ -= bytes;
     moved_ns_ = now_ns;
   }
+  std::uint64_t bytes_in_flight() const { return bytes_; }
   /// When all that is in flight should have come, twice as slow as it should. 0 if nothing is.
   std::uint64_t until_ns() const {
     return bytes_ == 0 ? 0 : moved_ns_ + static_cast<std::uint64_t>(2 * ns_per_byte_ * static_cast<double>(bytes_));

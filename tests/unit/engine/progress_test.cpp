@@ -237,7 +237,7 @@ class Fruitless final : public Pollable {
   explicit Fruitless(std::int64_t its_nap_ns = 0) {
     wants_thread = true;
     active = true;
-    nap_ns = its_nap_ns;
+    background_nap_ns = its_nap_ns;
     Progress::of_process().add(*this);
     worker_ = Progress::of_process().claim_threads({-1});
     Progress::of_process().attention(*this);

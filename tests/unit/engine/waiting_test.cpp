@@ -122,6 +122,16 @@ TEST(WaitingPolicy, ASleepThatLastsLongerThanAskedCosts) {
   EXPECT_TRUE(Waiting::is_slow(awaited));
 }
 
+TEST(WaitingPolicy, AThreadInTheBackgroundSleepsForAsLongAsNothingNeedsAPoll) {
+  using std::chrono::microseconds;
+  Awaited awaited{.polls_transport = true, .unpolled = microseconds(1000), .nap_overrun = microseconds(55)};
+  EXPECT_LT(Waiting().nap(awaited), microseconds(100)) << "a thread that waits asks often";
+  awaited.is_in_background = true;
+  EXPECT_EQ(Waiting().nap(awaited), microseconds(945));
+  awaited.unpolled = microseconds(60);
+  EXPECT_EQ(Waiting().nap(awaited), Waiting().nap()) << "no sleep is that short";
+}
+
 TEST(WaitingPolicy, AMessageIsAwaitedAwakeForAsLongAsASleepLasts) {
   using std::chrono::microseconds;
   for (const microseconds overrun : {microseconds(0), microseconds(5), microseconds(200)}) {
