@@ -77,14 +77,14 @@ std::vector<Case> cases_for(const std::vector<std::int32_t>& nodes, bool single_
   return cases;
 }
 
-struct Setting {
+struct SweepSetting {
   const char* name;
   std::vector<std::int32_t> nodes;
   int progress_threads;
   bool single_copy;
 };
 
-class Algorithms : public testing::TestWithParam<Setting> {};
+class Algorithms : public testing::TestWithParam<SweepSetting> {};
 
 TEST_P(Algorithms, AllOverlapping) {
   RanksOptions options = ranks_of(GetParam().nodes);
@@ -136,19 +136,19 @@ TEST_P(AlgorithmsByRun, OneAfterTheOther) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, AlgorithmsByRun,
-                         testing::Values(Setting{"nodes_of_one", {0, 1, 2, 3}, 0, true},
-                                         Setting{"nodes_of_1_and_2_thread", {0, 1, 1}, 1, false}),
-                         [](const testing::TestParamInfo<Setting>& setting) {
+                         testing::Values(SweepSetting{"nodes_of_one", {0, 1, 2, 3}, 0, true},
+                                         SweepSetting{"nodes_of_1_and_2_thread", {0, 1, 1}, 1, false}),
+                         [](const testing::TestParamInfo<SweepSetting>& setting) {
                            return std::string(setting.param.name);
                          });
 
 INSTANTIATE_TEST_SUITE_P(, Algorithms,
-                         testing::Values(Setting{"one_node_of_4", one_node(4), 0, true},
-                                         Setting{"one_node_of_3_copied_twice", one_node(3), 0, false},
-                                         Setting{"one_node_of_4_thread", one_node(4), 1, true},
-                                         Setting{"nodes_of_3_and_4", {0, 1, 0, 1, 1, 0, 1}, 0, true},
-                                         Setting{"nodes_of_1_and_2_thread", {0, 1, 1}, 1, false}),
-                         [](const testing::TestParamInfo<Setting>& setting) {
+                         testing::Values(SweepSetting{"one_node_of_4", one_node(4), 0, true},
+                                         SweepSetting{"one_node_of_3_copied_twice", one_node(3), 0, false},
+                                         SweepSetting{"one_node_of_4_thread", one_node(4), 1, true},
+                                         SweepSetting{"nodes_of_3_and_4", {0, 1, 0, 1, 1, 0, 1}, 0, true},
+                                         SweepSetting{"nodes_of_1_and_2_thread", {0, 1, 1}, 1, false}),
+                         [](const testing::TestParamInfo<SweepSetting>& setting) {
                            return std::string(setting.param.name);
                          });
 

@@ -15,14 +15,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-struct Setting {
+struct RunSetting {
   const char* name;
   std::vector<std::int32_t> nodes;
   EngineOptions engine;
   bool any_thread = true;
 };
 
-std::vector<Setting> settings() {
+std::vector<RunSetting> settings() {
   const EngineOptions copied_twice{.single_copy = false};
   const EngineOptions tiny{.eager_bytes = 0, .shared_bytes = 256 << 10, .single_copy = false};
   EngineOptions threaded;
@@ -44,9 +44,9 @@ std::vector<Setting> settings() {
   };
 }
 
-std::string name_of(const testing::TestParamInfo<Setting>& setting) { return setting.param.name; }
+std::string name_of(const testing::TestParamInfo<RunSetting>& setting) { return setting.param.name; }
 
-class PlanRuns : public testing::TestWithParam<Setting> {
+class PlanRuns : public testing::TestWithParam<RunSetting> {
  protected:
   RanksOptions ranks() const {
     return {.nodes = GetParam().nodes, .engine = GetParam().engine, .transport = {.any_thread = GetParam().any_thread}};

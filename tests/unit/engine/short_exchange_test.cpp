@@ -42,13 +42,13 @@ TEST(ShortExchange, PlansOfFewShortMessagesBetweenNodes) {
   EXPECT_TRUE(masks(*alltoall_plan(0, 2, 4), {0, 1}).empty()) << "a message to itself";
 }
 
-struct Setting {
+struct ExchangeSetting {
   std::uint64_t shuffle_seed;
   int progress_threads;
   std::uint64_t rendezvous_bytes;
 };
 
-class ShortExchanges : public testing::TestWithParam<Setting> {
+class ShortExchanges : public testing::TestWithParam<ExchangeSetting> {
  protected:
   RanksOptions ranks(std::vector<std::int32_t> nodes) {
     RanksOptions options = ranks_of(std::move(nodes));
@@ -65,8 +65,9 @@ class ShortExchanges : public testing::TestWithParam<Setting> {
   std::atomic<std::size_t> left_over_{0};
 };
 INSTANTIATE_TEST_SUITE_P(, ShortExchanges,
-                         testing::Values(Setting{0, 0, 1000}, Setting{0, 1, 1000}, Setting{1, 0, 0}, Setting{2, 0, 16},
-                                         Setting{3, 1, 0}, Setting{4, 1, 1000}));
+                         testing::Values(ExchangeSetting{0, 0, 1000}, ExchangeSetting{0, 1, 1000},
+                                         ExchangeSetting{1, 0, 0}, ExchangeSetting{2, 0, 16}, ExchangeSetting{3, 1, 0},
+                                         ExchangeSetting{4, 1, 1000}));
 
 // Operations of all ways follow each other, and some ranks are late: so the fast path stops at any step.
 TEST_P(ShortExchanges, BetweenOtherOperations) {
