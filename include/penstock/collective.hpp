@@ -113,6 +113,16 @@ struct PlainCall {
   int root = 0;
   std::uint64_t count = 0;
 
+  /// nullopt if `collective` has more than that.
+  static std::optional<PlainCall> of(const Collective& collective) {
+    const PlainCall made{.kind = collective.kind,
+                         .dtype = collective.dtype,
+                         .op = collective.op,
+                         .in_place = collective.in_place,
+                         .root = collective.root,
+                         .count = collective.count};
+    return made.collective() == collective ? std::optional(made) : std::nullopt;
+  }
   Collective collective() const {
     return {.kind = kind, .count = count, .dtype = dtype, .op = op, .root = root, .in_place = in_place};
   }

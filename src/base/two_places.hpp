@@ -11,12 +11,15 @@ namespace penstock::base {
 /// Numbers that lie close together, spread over all bits of a hash for TwoPlaces.
 constexpr std::uint64_t spread(std::uint64_t number) noexcept { return number * 0x9E3779B97F4A7C15U; }
 
+/// The hash of a collective call for TwoPlaces.
+constexpr std::uint64_t hash_of_call(std::uint64_t kind, int root, std::uint64_t count) noexcept {
+  return spread(count << 12U ^ static_cast<std::uint64_t>(root) << 5U ^ kind);
+}
+
 /// `hash` is that of a thing, the same in all calls for it, and decides by its highest bits.
-template <typename Entry, std::size_t kPlaces>
+template <typename Entry>
 class TwoPlaces {
  public:
-  static_assert(kPlaces == 16);
-
   /// The entry of the thing for which matches(entry); nullptr if it has none. Inline, so that the thing is compared in
   /// registers.
   template <typename Matches>
@@ -48,7 +51,7 @@ class TwoPlaces {
     return first_place(hash) ^ ((hash >> 56U & 15U) | 1U);
   }
 
-  std::array<Entry, kPlaces> entries_{};
+  std::array<Entry, 16> entries_{};
   bool takes_second_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/lru_cache.hpp"
@@ -49,15 +50,10 @@ class PlanCache {
         found = plans_.find(collective);
         if (found == plans_.end()) found = add(std::move(planned));
       }
-      const PlainCall plain{.kind = asked.kind,
-                            .dtype = asked.dtype,
-                            .op = asked.op,
-                            .in_place = asked.in_place,
-                            .root = asked.root,
-                            .count = asked.count};
-      const bool is_plain = found->value->native_reason == nullptr && plain.collective() == asked;
+      const std::optional<PlainCall> plain = PlainCall::of(asked);
+      const bool is_plain = plain && found->value->native_reason == nullptr;
       recent = &recent_.make_room(hash, [](const Recent& kept) { return !kept.is_set; });
-      *recent = {plain, is_plain, true, found, asked};
+      *recent = {plain.value_or(PlainCall{}), is_plain, true, found, asked};
     }
     return used(*recent);
   }
@@ -97,7 +93,7 @@ class PlanCache {
   };
 
   static std::uint64_t hash_of(CollectiveKind kind, int root, std::uint64_t count) noexcept {
-    return base::spread(count << 12U ^ static_cast<std::uint64_t>(root) << 5U ^ static_cast<std::uint64_t>(kind));
+    return base::hash_of_call(static_cast<std::uint64_t>(kind), root, count);
   }
   const std::shared_ptr<Planned>& used(const Recent& recent) {
     plans_.use(recent.entry);
@@ -108,7 +104,7 @@ class PlanCache {
 
   std::mutex mutex_;
   Plans plans_;
-  base::TwoPlaces<Recent, 16> recent_;
+  base::TwoPlaces<Recent> recent_;
 };
 
 }  // namespace penstock::comm

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -160,30 +159,20 @@ class Recent {
       kept->input_begin = translated.input.data() - static_cast<const std::byte*>(call.send.buffer);
     if (translated.output.data() != nullptr)
       kept->output_begin = translated.output.data() - static_cast<const std::byte*>(call.receive.buffer);
-    translated.plain = plain(translated.collective);
+    translated.plain = PlainCall::of(translated.collective);
     kept->translated = std::move(translated);
     kept->is_translated = true;
     return kept;
   }
 
  private:
-  using Entries = base::TwoPlaces<Entry, 16>;
+  using Entries = base::TwoPlaces<Entry>;
 
   /// Of a call whose lengths are not known, of its operation alone.
   [[gnu::always_inline]] static std::uint64_t hash(const Call& call) noexcept {
     const auto kind = static_cast<std::uint64_t>(call.kind);
-    if (!knows_lengths(call.kind)) return base::spread(kind);
-    return base::spread(static_cast<std::uint64_t>(call.receive.count) << 12U ^
-                        static_cast<std::uint64_t>(call.root) << 5U ^ kind);
-  }
-  static std::optional<PlainCall> plain(const Collective& collective) {
-    const PlainCall made{.kind = collective.kind,
-                         .dtype = collective.dtype,
-                         .op = collective.op,
-                         .in_place = collective.in_place,
-                         .root = collective.root,
-                         .count = collective.count};
-    return made.collective() == collective ? std::optional(made) : std::nullopt;
+    if (!knows_lengths(call.kind)) return base::hash_of_call(kind, 0, 0);
+    return base::hash_of_call(kind, call.root, static_cast<std::uint64_t>(call.receive.count));
   }
   [[gnu::always_inline]] static bool has_lists(const Side& side) noexcept {
     return side.counts != nullptr || side.types != nullptr;

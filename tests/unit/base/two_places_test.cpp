@@ -16,7 +16,7 @@ struct Entry {
 
 /// How many of `uses` of each of these, in turns, find no entry.
 std::size_t misses(const std::vector<std::uint64_t>& things, int uses) {
-  TwoPlaces<Entry, 16> kept;
+  TwoPlaces<Entry> kept;
   std::size_t found_none = 0;
   for (int i = 0; i < uses; ++i)
     for (const std::uint64_t thing : things) {
@@ -47,7 +47,7 @@ TEST(TwoPlaces, FindsAFewThingsMostOfTheTime) {
 }
 
 TEST(TwoPlaces, TakesTheThirdInPlaceOfAnother) {
-  TwoPlaces<Entry, 16> kept;
+  TwoPlaces<Entry> kept;
   const auto is_free = [](const Entry& entry) { return !entry.is_set; };
   Entry& first = kept.make_room(0, is_free) = {1, true};
   Entry& second = kept.make_room(0, is_free) = {2, true};
