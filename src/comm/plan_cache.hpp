@@ -35,7 +35,8 @@ class PlanCache {
   /// cached.
   template <class Normalize, class Make>
   std::shared_ptr<const Planned> get(const Collective& asked, const Normalize& normalize, const Make& make) {
-    const std::uint64_t hash = hash_of(asked.kind, asked.root, asked.count);
+    const bool has_lists = !asked.receive.counts.empty();
+    const std::uint64_t hash = hash_of(asked.kind, asked.root, has_lists ? asked.receive.counts.front() : asked.count);
     std::unique_lock lock(mutex_);
     Recent* recent = recent_.find(hash, [&](const Recent& kept) { return kept.is_set && kept.asked == asked; });
     if (recent == nullptr) {

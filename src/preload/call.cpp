@@ -1,6 +1,7 @@
 #include "preload/call.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -160,6 +161,13 @@ const char* translate_reduction(const Call& call, int rank, int ranks, Translate
     collective.receive = lists_of(call.receive, static_cast<std::size_t>(ranks), 1);
     sent = std::accumulate(collective.receive.counts.begin(), collective.receive.counts.end(), std::uint64_t{0});
     received = collective.in_place ? sent : collective.receive.counts[static_cast<std::size_t>(rank)];
+    // All ranks have the same list, so all do the same. Short messages have a faster algorithm as blocks of one length.
+    const std::vector<std::uint64_t>& counts = collective.receive.counts;
+    if (std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>{}) == counts.end()) {
+      collective.kind = CollectiveKind::reduce_scatter_block;
+      collective.count = counts.front();
+      collective.receive = {};
+    }
   } else {
     collective.count = sent;
     if (call.kind == CollectiveKind::reduce_scatter_block) {
@@ -351,6 +359,25 @@ std::uint64_t payload_bytes(const Call& call, const Members& members) {
   return static_cast<std::uint64_t>(side.count) * (roles.sends ? roles.sent_blocks : 1) * size_bytes_of(side.type);
 }
 
+namespace {
+
+/// Of a call of two ranks that has_own_lists().
+std::uint64_t exchanged_bytes(const Call& call, const Members& members) {
+  const auto of = [&](const Side& side) -> std::uint64_t {
+    const std::size_t peer = members.rank == 0 ? 1 : 0;
+    const std::int64_t count = side.counts == nullptr ? side.count : side.count_of(peer);
+    return count <= 0 ? 0 : static_cast<std::uint64_t>(count) * size_bytes_of(side.type_of(peer));
+  };
+  const bool is_root = members.rank == call.root;
+  switch (call.kind) {
+    case CollectiveKind::gatherv: return of(is_root ? call.receive : call.send);
+    case CollectiveKind::scatterv: return of(is_root ? call.send : call.receive);
+    default: return std::max(call.send.buffer == MPI_IN_PLACE ? 0 : of(call.send), of(call.receive));
+  }
+}
+
+}  // namespace
+
 std::optional<std::uint64_t> agreed_bytes(const Call& call, const Members& members) {
   const auto of = [&](const Side& side) {
     std::uint64_t count = static_cast<std::uint64_t>(side.count);
@@ -359,6 +386,7 @@ std::optional<std::uint64_t> agreed_bytes(const Call& call, const Members& membe
         count += static_cast<std::uint64_t>(side.count_of(rank));
     return count * size_bytes_of(side.type);
   };
+  if (members.ranks == 2 && has_own_lists(call.kind)) return exchanged_bytes(call, members);
   if (!knows_lengths(call.kind)) return std::nullopt;
   switch (call.kind) {
     case CollectiveKind::barrier: return 0;

@@ -128,7 +128,8 @@ constexpr bool knows_lengths(CollectiveKind kind) {
 }
 
 /// The length of the call by what MPI wants to be equal on all ranks: of a block, or where it has a list of blocks that
-/// all ranks know, of all together. nullopt unless knows_lengths().
+/// all ranks know, of all together. Between two ranks also where only both ends of a block know its length: of the
+/// longer of the two that they exchange. nullopt for others than knows_lengths().
 std::optional<std::uint64_t> agreed_bytes(const Call& call, const Members& members);
 
 /// Whether each rank knows what it moves itself in a call of which others may know nothing, see block_bytes().

@@ -2,6 +2,7 @@
 // Penstock or MPI begins matters.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,9 +38,10 @@ class KeptLists {
     for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] = side.count_of(i);
     for (std::size_t i = 0; i < displacements_.size(); ++i) displacements_[i] = side.displacement_of(i);
   }
-  bool holds(const Side& side) const noexcept {
+  [[gnu::always_inline]] bool holds(const Side& side) const noexcept {
     for (std::size_t i = 0; i < counts_.size(); ++i)
       if (side.count_of(i) != counts_[i]) return false;
+    if (side.displacements == nullptr) return displacements_.empty();
     for (std::size_t i = 0; i < displacements_.size(); ++i)
       if (side.displacement_of(i) != displacements_[i]) return false;
     return true;
@@ -50,7 +52,8 @@ class KeptLists {
   std::vector<std::int64_t> displacements_{};
 };
 
-/// Calls of one communicator in one form, and what is known of each: whatever follows from arguments that are equal.
+/// Calls of one communicator in one form, and what is known of each: whatever follows from arguments, and lists, that
+/// are equal.
 class Recent {
  public:
   /// The arguments of a call apart from its communicator, buffers and lists. Two calls with equal keys, and equal lists
@@ -85,14 +88,14 @@ class Recent {
   struct Entry {
     Key key{};
     bool is_set = false;
-    bool has_any_arguments = false;  ///< one trial has all calls of an operation whose lengths are not known
+    bool has_any_arguments = false;  ///< of all calls of an operation whose lengths are not known: they have one trial
     bool synchronises = false;
     const char* reason = nullptr;  ///< why MPI always serves it
     Counter counter{};             ///< without a trial: it is not measured
-    bool is_translated = false;    ///< the call that was kept last
-    Translated translated{};
     KeptLists sent{};
     KeptLists received{};
+    bool is_translated = false;  ///< of any arguments: the call that was kept last
+    Translated translated{};
     std::ptrdiff_t input_begin = 0;  ///< of the translation, from the call's buffer on: displacements may be negative
     std::ptrdiff_t output_begin = 0;
     bool has_payload = false;
@@ -101,8 +104,7 @@ class Recent {
     /// The translation for a call that find() has found, and its buffers. nullptr if it has to be translated.
     [[gnu::always_inline]] const Translated* of(const Call& now) noexcept {
       if (!is_translated) return nullptr;
-      if (has_any_arguments && (key != Key(now) || !sent.holds(now.send) || !received.holds(now.receive)))
-        return nullptr;
+      if (has_any_arguments && (key != Key(now) || !holds_lists_of(now))) return nullptr;
       if (translated.input.data() != nullptr)
         translated.input = {static_cast<const std::byte*>(now.send.buffer) + input_begin, translated.input.size()};
       if (translated.output.data() != nullptr)
@@ -110,50 +112,49 @@ class Recent {
                              translated.output.size()};
       return &translated;
     }
+    /// Of a call with the same key.
+    [[gnu::always_inline]] bool holds_lists_of(const Call& now) const noexcept {
+      return !has_lists(now) || (sent.holds(now.send) && received.holds(now.receive));
+    }
   };
 
   /// nullptr if it is not one of the calls that are kept. Inline, so that arguments are compared in registers: what has
   /// just been written to memory in pieces is slow to read as a whole.
   [[gnu::always_inline]] Entry* find(const Call& call) const noexcept {
     if (entries_ == nullptr) return nullptr;
+    if (!knows_lengths(call.kind))
+      if (Entry* const all = entries_->of_any_arguments[static_cast<std::size_t>(call.kind)].get()) return all;
     const Key key(call);
-    return entries_->find(hash(call), [&](const Entry& kept) {
-      return (kept.key == key && kept.is_set) || (kept.has_any_arguments && kept.key.kind() == call.kind);
+    return entries_->of_equal_arguments.find(hash(call), [&](const Entry& kept) {
+      return kept.key == key && kept.is_set && (kept.reason != nullptr || kept.holds_lists_of(call));
     });
   }
 
   /// A call that MPI always serves.
   void keep_native(const Call& call, const Members& members, bool reports, const char* reason) noexcept {
     // That a reduction is none of Penstock's follows from its operation, and from any derived type.
-    if (has_lists(call) || (!computes(call.kind) && !is_lasting(call))) return;
-    if (Entry* const made = make(call, members, reports)) made->reason = reason;
+    if (!computes(call.kind) && (has_lists(call) || !is_lasting(call))) return;
+    if (Entry* const made = make(call, members, reports && !has_lists(call))) made->reason = reason;
   }
   /// A call that is counted, whoever serves it.
   void keep(const Call& call, const Members& members, bool reports, Counter counter) noexcept {
-    if (find(call) != nullptr || (counter.trial->knows_length() && (has_lists(call) || !is_lasting(call)))) return;
-    Entry* const made = make(call, members, reports && counter.trial->knows_length());
-    if (made == nullptr) return;
-    made->counter = counter;
-    made->has_any_arguments = !counter.trial->knows_length();
+    if (find(call) != nullptr) return;
+    if (!counter.trial->knows_length()) {
+      if (Entry* const made = make_for_any_arguments(call)) made->counter = counter;
+    } else if (is_lasting(call)) {
+      Entry* const made = make(call, members, reports);
+      if (made != nullptr && keep_lists(*made, call, members)) made->counter = counter;
+    }
   }
   /// A call that Penstock serves. Takes the translation, or returns nullptr if it is not kept.
   Entry* keep(const Call& call, const Members& members, bool reports, Counter counter,
               Translated& translated) noexcept {
     const bool knows_length = counter.trial == nullptr || counter.trial->knows_length();
-    if ((knows_length && has_lists(call)) || !is_lasting(call) || translated.items != nullptr) return nullptr;
+    if (!is_lasting(call) || translated.items != nullptr) return nullptr;
     Entry* kept = find(call);
-    if (kept == nullptr || kept->has_any_arguments == knows_length) kept = make(call, members, reports && knows_length);
-    if (kept == nullptr) return nullptr;
-    kept->is_translated = false;
-    try {
-      const ListLengths lengths = list_lengths(call, members);
-      kept->sent.keep(call.send, lengths.sent);
-      kept->received.keep(call.receive, lengths.received);
-    } catch (const std::bad_alloc&) {
-      return nullptr;
-    }
+    if (kept == nullptr) kept = knows_length ? make(call, members, reports) : make_for_any_arguments(call);
+    if (kept == nullptr || !keep_lists(*kept, call, members)) return nullptr;
     kept->key = Key(call);
-    kept->has_any_arguments = !knows_length;
     kept->counter = counter;
     if (translated.input.data() != nullptr)
       kept->input_begin = translated.input.data() - static_cast<const std::byte*>(call.send.buffer);
@@ -166,38 +167,72 @@ class Recent {
   }
 
  private:
-  using Entries = base::TwoPlaces<Entry>;
+  struct Entries {
+    base::TwoPlaces<Entry> of_equal_arguments{};
+    std::array<std::unique_ptr<Entry>, kCollectiveKinds> of_any_arguments{};
+  };
 
-  /// Of a call whose lengths are not known, of its operation alone.
   [[gnu::always_inline]] static std::uint64_t hash(const Call& call) noexcept {
-    const auto kind = static_cast<std::uint64_t>(call.kind);
-    if (!knows_lengths(call.kind)) return base::hash_of_call(kind, 0, 0);
-    return base::hash_of_call(kind, call.root, static_cast<std::uint64_t>(call.receive.count));
+    return base::hash_of_call(static_cast<std::uint64_t>(call.kind), call.root,
+                              static_cast<std::uint64_t>(count(call)));
+  }
+  /// Something about the length of a call. Reads only what MPI says is significant on every rank.
+  [[gnu::always_inline]] static std::int64_t count(const Call& call) noexcept {
+    if (call.kind == CollectiveKind::gatherv) return call.send.count;
+    const bool has_list = call.kind == CollectiveKind::allgatherv || call.kind == CollectiveKind::alltoallv ||
+                          call.kind == CollectiveKind::reduce_scatter;
+    return has_list && call.receive.counts != nullptr ? call.receive.count_of(0) : call.receive.count;
   }
   [[gnu::always_inline]] static bool has_lists(const Side& side) noexcept {
     return side.counts != nullptr || side.types != nullptr;
   }
-  static bool has_lists(const Call& call) noexcept { return has_lists(call.send) || has_lists(call.receive); }
+  [[gnu::always_inline]] static bool has_lists(const Call& call) noexcept {
+    return has_lists(call.send) || has_lists(call.receive);
+  }
   /// A derived type may be freed, and its handle become that of a type of another length.
   static bool is_lasting(MPI_Datatype type) noexcept {
     return type == MPI_DATATYPE_NULL || named_type(type) != nullptr;
   }
   static bool is_lasting(const Call& call) noexcept {
-    return is_lasting(call.send.type) && is_lasting(call.receive.type);
+    return call.send.types == nullptr && call.receive.types == nullptr && is_lasting(call.send.type) &&
+           is_lasting(call.receive.type);
   }
 
+  bool has_entries() noexcept {
+    if (entries_ == nullptr) entries_.reset(new (std::nothrow) Entries);
+    return entries_ != nullptr;
+  }
   /// In place of a call that was there. nullptr without memory. `reports`: all calls of the entry have one payload,
   /// which a report needs.
   Entry* make(const Call& call, const Members& members, bool reports) noexcept {
-    if (entries_ == nullptr) entries_.reset(new (std::nothrow) Entries);
-    if (entries_ == nullptr) return nullptr;
+    if (!has_entries()) return nullptr;
     Entry* const known = find(call);
-    Entry& made =
-        known != nullptr ? *known : entries_->make_room(hash(call), [](const Entry& kept) { return !kept.is_set; });
+    Entry& made = known != nullptr ? *known : entries_->of_equal_arguments.make_room(hash(call), [](const Entry& kept) {
+      return !kept.is_set;
+    });
     made = {.key = Key(call), .is_set = true, .synchronises = preload::synchronises(call)};
-    made.has_payload = reports && !has_lists(call) && is_lasting(call);
+    made.has_payload = reports && is_lasting(call);
     if (made.has_payload) made.payload_bytes = payload_bytes(call, members);
     return &made;
+  }
+  Entry* make_for_any_arguments(const Call& call) noexcept {
+    if (!has_entries()) return nullptr;
+    auto& made = entries_->of_any_arguments[static_cast<std::size_t>(call.kind)];
+    made.reset(new (std::nothrow) Entry{.is_set = true, .has_any_arguments = true});
+    return made.get();
+  }
+  /// The entry becomes one of this call. False without memory: then it is none any more.
+  static bool keep_lists(Entry& entry, const Call& call, const Members& members) noexcept {
+    entry.is_translated = false;
+    try {
+      const ListLengths lengths = list_lengths(call, members);
+      entry.sent.keep(call.send, lengths.sent);
+      entry.received.keep(call.receive, lengths.received);
+    } catch (const std::bad_alloc&) {
+      if (!entry.has_any_arguments) entry = {};
+      return false;
+    }
+    return true;
   }
 
   std::unique_ptr<Entries> entries_{};

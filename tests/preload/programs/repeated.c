@@ -98,20 +98,56 @@ static void alltoallv(int turn) {
   }
 }
 
-/* As alltoallv(), of an operation whose lengths all ranks know. */
-static void lists(int turn) {
-  static int counts[MOST], displacements[MOST];
-  int all = 0;
-  for (int i = 0; i < ranks; ++i) {
-    counts[i] = 1 + (turn + i) % 3;
-    displacements[i] = all;
-    all += counts[i];
+/* As alltoallv(), of operations whose lengths all ranks know: other lists with the same sum or the same first entry, in
+ * the same place, and equal ones in two places. */
+static void known_lists(int turn) {
+  static int counts[2][MOST], displacements[2][MOST];
+  for (int call = 0; call < 12; ++call) {
+    int *const count = counts[call / 6], *const at = displacements[call / 6];
+    const int change = turn + call / 2, far = call % 2;
+    int all = 0;
+    for (int i = 0; i < ranks; ++i) {
+      count[i] = i == 0 && turn % 2 == 0 ? 2 : 1 + (change + i) % 3;
+      at[i] = all + (far && i == ranks - 1 ? 1 : 0);
+      all += count[i];
+    }
+    fill(turn);
+    MPI_Allgatherv(from, count[rank], MPI_INT, to, count, at, MPI_INT, MPI_COMM_WORLD);
+    for (int i = 0; i < ranks; ++i)
+      for (int j = 0; j < count[i]; ++j) CHECK(to[at[i] + j] == 1000 * turn + 10 * i + j);
+    CHECK(!far || to[at[ranks - 1] - 1] == -1);
+    CHECK(to[all + far] == -1);
+    fill(turn);
+    MPI_Reduce_scatter(from, to, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    for (int j = 0; j < count[rank]; ++j) CHECK(to[j] == sum_of(turn, at[rank] - (far && rank == ranks - 1) + j));
+    CHECK(to[count[rank]] == -1);
   }
-  fill(turn);
-  MPI_Allgatherv(from, counts[rank], MPI_INT, to, counts, displacements, MPI_INT, MPI_COMM_WORLD);
-  for (int i = 0; i < ranks; ++i)
-    for (int j = 0; j < counts[i]; ++j) CHECK(to[displacements[i] + j] == 1000 * turn + 10 * i + j);
-  CHECK(to[all] == -1);
+}
+
+/* Lists of a root alone; elsewhere there are none, or what is no list. */
+static void lists_of_roots(int turn) {
+  static int counts[MOST], displacements[MOST];
+  for (int call = 0; call < 6; ++call) {
+    const int root = (turn + call / 2) % ranks, length = 1 + turn % 3, far = call % 2;
+    for (int i = 0; i < ranks; ++i) {
+      counts[i] = length;
+      displacements[i] = 4 * i + (far && i == 0 ? 1 : 0);
+    }
+    int *const given_counts = rank == root    ? counts
+                              : call % 3 == 0 ? NULL
+                                              : (int*)8,
+               *const given = rank == root ? displacements : given_counts;
+    fill(turn);
+    MPI_Gatherv(from, length, MPI_INT, to, given_counts, given, MPI_INT, root, MPI_COMM_WORLD);
+    for (int i = 0; i < ranks && rank == root; ++i)
+      for (int j = 0; j < length; ++j) CHECK(to[displacements[i] + j] == 1000 * turn + 10 * i + j);
+    CHECK(rank != root || !far || to[0] == -1);
+    fill(turn);
+    MPI_Scatterv(from, given_counts, given, MPI_INT, to, length, MPI_INT, root, MPI_COMM_WORLD);
+    for (int j = 0; j < length; ++j)
+      CHECK(to[j] == 1000 * turn + 10 * root + 4 * rank + (far && rank == 0 ? 1 : 0) + j);
+    CHECK(to[length] == -1);
+  }
 }
 
 /* Lengths that no rank knows of others: all calls of an operation are one kind for whoever serves them. */
@@ -190,7 +226,8 @@ int main(int argc, char** argv) {
     reductions(turn, own);
     reductions(turn, own);
     from_roots(turn);
-    lists(turn);
+    known_lists(turn);
+    lists_of_roots(turn);
     alltoallv(turn);
     neighbors(turn);
     types(turn);
