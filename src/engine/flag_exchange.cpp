@@ -3,17 +3,18 @@
 #include <algorithm>
 
 #include "engine/pause.hpp"
+#include "engine/yielding.hpp"
 
 namespace penstock::engine {
 namespace {
 
-constexpr int kLooks = 200;        // some microseconds: enough for the other ranks if each rank has a core
-constexpr int kLooksInCrowd = 20;  // if ranks share cores, others need this core
+constexpr int kLooks = 200;      // some microseconds: enough for the other ranks if each rank has a core
+constexpr int kFewLooks = 2;     // if ranks share cores, the one that is waited for may need this core
+constexpr int kMostYields = 64;  // then the engine waits, which may sleep
 
 }  // namespace
 
-FlagExchange::FlagExchange(Core& core)
-    : core_(core), flags_(*core.node.segment), looks_(core.shares_cores ? kLooksInCrowd : kLooks) {}
+FlagExchange::FlagExchange(Core& core) : core_(core), flags_(*core.node.segment) {}
 
 bool FlagExchange::admit(Operation& operation) {
   flagged_.push_back(&operation);
@@ -52,12 +53,27 @@ void FlagExchange::publish(const Operation& operation, const Step& step) {
 
 bool FlagExchange::try_wait(const Operation& operation, const Step& step) const {
   const std::uint32_t peer = core_.local(step.peer);
-  for (int look = looks_; look > 0; --look) {
-    if (flags_.has_published(peer, operation.sequence, step.tag))
-      return flags_.of(peer, operation.sequence).signature == operation.call.signature;
-    pause();
+  const auto is_there = [&] { return flags_.has_published(peer, operation.sequence, step.tag); };
+  const auto comes_within = [&](int looks) {
+    for (; looks > 0; --looks) {
+      if (is_there()) return true;
+      pause();
+    }
+    return false;
+  };
+  const auto comes_while_others_run = [&](Yields& yields) {
+    for (int left = kMostYields; left > 0 && yields.are_useful(); --left) {
+      yield(yields);
+      if (is_there()) return true;
+    }
+    return false;
+  };
+  if (!comes_within(kFewLooks)) {
+    Yields& yields = yields_of_this_thread();
+    const bool is_crowded = core_.shares_cores || yields.is_core_shared();
+    if (is_crowded ? !comes_while_others_run(yields) : !comes_within(kLooks)) return false;
   }
-  return false;
+  return flags_.of(peer, operation.sequence).signature == operation.call.signature;
 }
 
 ConstBytes FlagExchange::of_peer(const Operation& operation, const Step& step) const {

@@ -73,7 +73,6 @@ class FlagExchange final : public Mechanism {
 
   Core& core_;
   Flags flags_;
-  const int looks_;                  ///< polls of a flag before the fast path gives up
   std::vector<Operation*> flagged_;  ///< operations that use flags and are not over, in the order of their start
   Fifo<Operation*> deferred_;        ///< those of them that wait for a free flag
   PerOperation<State> states_;

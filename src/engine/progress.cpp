@@ -16,7 +16,7 @@
 
 #include "engine/pause.hpp"
 #include "engine/waiting.hpp"
-#include "engine/yields.hpp"
+#include "engine/yielding.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -35,35 +35,6 @@ std::atomic<bool> forked{false};
 thread_local bool sleeps_in_waits = false;
 
 std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1); }
-
-// Changes with the kernel's tick, at which it takes the core from a thread that has had its turn.
-std::int64_t coarse_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
-}
-
-/// How long this thread has waited for a core while it could run.
-std::int64_t run_delay_ns() {
-  std::array<char, 96> text{};
-  const int file = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return steady_ns();  // others may have had all of the core
-  const ssize_t bytes = ::read(file, text.data(), text.size() - 1);
-  ::close(file);
-  long long ran_ns = 0;
-  long long delay_ns = 0;
-  return bytes > 0 && std::sscanf(text.data(), "%lld %lld", &ran_ns, &delay_ns) == 2 ? delay_ns : steady_ns();
-}
-
-void yield(Yields& yields) {
-  const std::int64_t before = coarse_ns();
-  ::sched_yield();
-  yields.returned(before, coarse_ns(), [] {
-    rusage usage{};
-    ::getrusage(RUSAGE_THREAD, &usage);
-    return Turns{usage.ru_nivcsw, run_delay_ns()};
-  });
-}
 
 nanoseconds timer_slack() {
   const int slack_ns = ::prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
@@ -289,7 +260,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
   if (finished.load(std::memory_order_acquire)) return;
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
   thread_local std::vector<Pollable*> acquired;
-  thread_local Yields yields;
+  Yields& yields = yields_of_this_thread();
   thread_local Naps naps(timer_slack());
   Waiting waiting;
   std::int64_t moved_ns = 0;

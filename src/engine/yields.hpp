@@ -21,6 +21,10 @@ class Yields {
   /// Others have this core in turns, but not by yields. Where the scheduler knows groups of threads (sessions, control
   /// groups), a yield is for threads of the same group only; all ranks may be in groups of their own.
   constexpr bool are_futile() const { return futile_; }
+  /// Neither late, as far as is known, nor futile. Asking counts for no wait.
+  constexpr bool are_useful() const { return skips_ == 0 && !futile_; }
+  /// Others had much of this core lately.
+  constexpr bool is_core_shared() const { return shared_; }
   /// Others had next to nothing of this core lately.
   constexpr bool are_needless() const { return needless_; }
   /// After a yield. The ticks before and after it: of a clock that changes whenever the scheduler may end a turn.
@@ -35,7 +39,9 @@ class Yields {
     if (++yields_ < kYieldsPerCount || ticks_ < kTicksPerCount) return;
     const Turns turns = count_turns();
     judge(turns.switches - turns_.switches);
-    needless_ = judged_tick_ != 0 && kLeastShare * (turns.waited - turns_.waited) < tick_ - judged_tick_;
+    const std::int64_t waited = turns.waited - turns_.waited;
+    needless_ = judged_tick_ != 0 && kLeastShare * waited < tick_ - judged_tick_;
+    shared_ = judged_tick_ != 0 && kMuchShare * waited >= tick_ - judged_tick_;
     turns_ = turns;
     judged_tick_ = tick_;
     yields_ = 0;
@@ -47,6 +53,7 @@ class Yields {
   static constexpr long kYieldsPerCount = 64;
   static constexpr int kTicksPerCount = 4;      // so that a thread that shares its core has lost it at least once
   static constexpr long kFewestPerSwitch = 16;  // of futile yields. Ranks that take turns switch in one of two to four
+  static constexpr int kMuchShare = 8;          // an eighth: of two ranks that share a core each waits half of the time
   static constexpr int kMostCalm = 16;
   static constexpr int kLeastShare = 32;  // of the core, a thirtieth; system threads have less
 
@@ -69,6 +76,7 @@ class Yields {
   int calm_ = 0;  ///< counts in a row without a switch
   bool futile_ = false;
   bool needless_ = false;
+  bool shared_ = false;
 };
 
 }  // namespace penstock::engine

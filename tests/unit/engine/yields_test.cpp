@@ -112,6 +112,32 @@ TEST(Yields, OfAThreadWhoseCoreNobodyWantsAreManyBeforeASleep) {
   EXPECT_EQ(until_asleep(found, core, false).yields, at_first) << "a tenth of the time others had the core";
 }
 
+TEST(Yields, TellWhetherOthersHaveMuchOfTheCore) {
+  Yields found;
+  Core core{.period = 2, .waits = 5};
+  EXPECT_FALSE(found.is_core_shared()) << "nothing is known yet";
+  for (int i = 0; i < 100'000 && !found.is_core_shared(); ++i) core.yield(found);
+  EXPECT_TRUE(found.is_core_shared()) << "two ranks in turns";
+  core.waits = 0;
+  for (int i = 0; i < 100'000 && found.is_core_shared(); ++i) core.yield(found);
+  EXPECT_FALSE(found.is_core_shared()) << "each has a core of its own now";
+}
+
+TEST(Yields, AreUsefulUnlessLateOrFutile) {
+  Yields found;
+  Core core{.period = 3};
+  EXPECT_TRUE(found.are_useful());
+  core.yield(found, true);
+  EXPECT_FALSE(found.are_useful()) << "late";
+  EXPECT_FALSE(found.are_useful()) << "asking is no wait";
+  while (found.are_late()) {
+  }
+  EXPECT_TRUE(found.are_useful()) << "tried again after some waits";
+  core.period = 200;
+  while (!found.are_futile()) core.yield(found);
+  EXPECT_FALSE(found.are_useful());
+}
+
 TEST(Yields, ThatComeBackLateAreNotTriedInTheNextWait) {
   int spins[2]{};
   for (const bool is_crowded : {false, true}) {

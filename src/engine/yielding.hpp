@@ -1,0 +1,19 @@
+// Yields of the core, and what a thread has found out by them.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/yields.hpp"
+
+namespace penstock::engine {
+
+/// Changes with the kernel's tick, at which it takes the core from a thread that has had its turn. Ten times faster
+/// than a precise clock.
+std::int64_t coarse_ns() noexcept;
+
+Yields& yields_of_this_thread() noexcept;
+
+/// Lets another thread have the core. `yields`: of this thread.
+void yield(Yields& yields) noexcept;
+
+}  // namespace penstock::engine
