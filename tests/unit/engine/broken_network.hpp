@@ -1,17 +1,21 @@
-// A network of which one call is broken, for mutation tests of what ranks owe each other. The ranks take turns in one
-// thread, so each run makes the same calls of its transports.
+// A network of which one call is broken, for mutation tests of what ranks owe each other. The ranks take turns, in one
+// thread or in one for each, so each run makes the same calls of its transports.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -20,6 +24,7 @@
 
 #include "engine/executor.hpp"
 #include "engine/message.hpp"
+#include "engine/progress.hpp"
 #include "engine/remote/settlement.hpp"
 #include "engine/remote/tag_split.hpp"
 #include "plans.hpp"
@@ -116,7 +121,21 @@ struct Network {
   bool is_early = false;  ///< a message was posted before those of an earlier one in its slot were received
   std::vector<ConstBytes> of_callers{};
   std::map<Owed, int> calls{};
+  std::set<int> completed{};  ///< ranks that have completed the first operation
+  /// The n-th send or receive of a step of a rank throws.
+  struct Throwing {
+    int rank = 0;
+    bool is_send = false;
+    int nth = 0;
+  };
+  std::optional<Throwing> throwing{};
+  int active_turn = 0;  ///< when a rank last called the transport for more than a fruitless poll
 
+  void act() { active_turn = turn; }
+  void may_throw(int rank, bool is_send) {
+    if (throwing && throwing->rank == rank && throwing->is_send == is_send && throwing->nth-- == 0)
+      throw Error(ErrorCode::internal, "on purpose");
+  }
   Way way_of(Owed call) {
     call.nth = calls[call]++;
     owed.push_back(call);
@@ -142,21 +161,68 @@ struct Network {
   }
 };
 
+/// For ranks that are in blocking calls, each in its own thread: one at a time goes on, until it polls.
+class Turns {
+ public:
+  /// `at_turn` is called when all ranks have had their turn.
+  explicit Turns(std::function<void()> at_turn) : at_turn_(std::move(at_turn)) {}
+
+  /// Before the first call of the thread. From now on it drives no other engine, does not sleep, and does not check its
+  /// peers while it waits: no run depends on time.
+  void enter(int rank, Executor& engine) {
+    await(rank);
+    engines_[static_cast<std::size_t>(rank)] = &engine;
+    engine.waiters.fetch_add(1);
+  }
+  /// Returns when it is the rank's turn again.
+  void pass(int rank) {
+    Executor* const engine = engines_[static_cast<std::size_t>(rank)];
+    if (engine == nullptr) return;
+    engine->checked_ns.store(std::numeric_limits<std::int64_t>::max());
+    Progress::of_process().attention(*engine);
+    hand_on(rank);
+    await(rank);
+  }
+  void leave(int rank) {
+    engines_[static_cast<std::size_t>(rank)]->waiters.fetch_sub(1);
+    engines_[static_cast<std::size_t>(rank)] = nullptr;
+    hand_on(rank);
+  }
+
+ private:
+  void await(int rank) {
+    for (int whose = whose_.load(); whose != rank; whose = whose_.load()) whose_.wait(whose);
+  }
+  void hand_on(int rank) {
+    if (rank + 1 == kSize) at_turn_();
+    whose_.store((rank + 1) % kSize);
+    whose_.notify_all();
+  }
+
+  const std::function<void()> at_turn_;
+  std::array<Executor*, kSize> engines_{};
+  std::atomic<int> whose_{0};
+};
+
 class NetworkEnd final : public WrappedTransport {
  public:
-  NetworkEnd(std::unique_ptr<Transport> under, Network& network)
-      : WrappedTransport(std::move(under)), network_(network) {}
+  NetworkEnd(std::unique_ptr<Transport> under, Network& network, Turns* turns = nullptr)
+      : WrappedTransport(std::move(under)), network_(network), turns_(turns) {}
 
   bool isend(ConstBytes from, int peer, int tag, Token token) override {
     check();
+    network_.act();
     if (tag == TagSplit::kControlTag) return send_packet(from, peer, token);
+    network_.may_throw(rank(), true);
     network_.check_slot(rank(), peer, tag);
     ++network_.sent[{rank(), peer, tag}];
     return WrappedTransport::isend(from, peer, tag, token);
   }
   void irecv(Bytes to, int peer, int tag, Token token) override {
     check();
+    network_.act();
     const bool is_sink = !network_.is_of_caller(to);
+    if (!is_sink) network_.may_throw(rank(), false);
     if (!is_sink) network_.check_slot(rank(), peer, tag);
     const Way way =
         !is_sink ? Way::rightly : network_.way_of({Owed::sink, rank(), peer, static_cast<std::uint64_t>(tag), 0});
@@ -178,6 +244,7 @@ class NetworkEnd final : public WrappedTransport {
       return true;
     }
     if (!WrappedTransport::take(to, tag, token)) return false;
+    network_.act();
     Header header;
     std::memcpy(&header, to.data(), sizeof header);
     if (header.kind == MessageKind::left) take_farewell(header, to);
@@ -189,6 +256,7 @@ class NetworkEnd final : public WrappedTransport {
       WrappedTransport::cancel(receive);
   }
   void poll(std::vector<Completion>& complete) override {
+    if (turns_ != nullptr && !network_.is_over) turns_->pass(rank());
     check();
     for (Repeated& each : repeated_) {
       // Once per turn: a rank that answers each would never come to an end.
@@ -208,6 +276,7 @@ class NetworkEnd final : public WrappedTransport {
         continue;
       }
       complete.push_back(each);
+      network_.act();
       if (found == receives_.end()) continue;
       --(found->second.is_sink ? network_.sinks : network_.posted)[found->second.message];
       if (!each.withdrawn) --network_.sent[found->second.message];
@@ -321,6 +390,7 @@ class NetworkEnd final : public WrappedTransport {
   };
   std::vector<Farewell> farewells_;  ///< that are still to come
   Network& network_;
+  Turns* const turns_;
   struct Receive {
     std::tuple<int, int, int> message;
     bool is_sink = false;
@@ -334,7 +404,7 @@ class NetworkEnd final : public WrappedTransport {
 class Rank {
  public:
   Rank(int rank, Network& network, std::uint64_t input_bytes, std::uint64_t output_bytes)
-      : rank_(rank), input_(input_bytes), output_(output_bytes) {
+      : rank_(rank), input_(input_bytes), output_(output_bytes), network_(network) {
     network.of_callers.push_back(input_);
     network.of_callers.push_back(output_);
   }
@@ -342,6 +412,8 @@ class Rank {
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
   void set_engine(const std::shared_ptr<Engine>& engine) { engine_ = std::static_pointer_cast<Executor>(engine); }
+
+  Executor& engine() { return *engine_; }
 
   /// `turn`: of all ranks.
   virtual void take_turn(int turn) {
@@ -357,9 +429,19 @@ class Rank {
   virtual bool is_over() const { return !run_ && next_ == operations_ && !engine_->active; }
   std::string complaint() const {
     const std::string name = "rank " + std::to_string(rank_);
-    if (run_) return name + " waits in operation " + std::to_string(next_ - 1) + "; " + complaint_;
+    if (run_ || is_calling_) return name + " waits in operation " + std::to_string(next_ - 1) + "; " + complaint_;
     return is_over() ? complaint_ : name + " has not settled all; " + complaint_;
   }
+  /// Blocking calls of all operations, one after the other.
+  void call_all() {
+    is_calling_ = true;
+    while (next_ < operations_) {
+      fill(next_++);
+      check(failure_of_call());
+    }
+    is_calling_ = false;
+  }
+  bool is_calling() const { return is_calling_; }
   bool has_wrong_data() const { return has_wrong_data_; }
   /// The last operation has failed here.
   bool has_failed_at_last() const { return has_failed_at_last_; }
@@ -372,6 +454,8 @@ class Rank {
 
  protected:
   virtual void start_first() = 0;
+  /// A blocking call of the operation before next_.
+  virtual std::optional<Error> failure_of_call() { return std::nullopt; }
   /// How an operation has ended.
   virtual bool is_right(std::uint64_t operation, const std::optional<Error>& error) const = 0;
   virtual void start_later(std::uint64_t operation) {
@@ -393,24 +477,33 @@ class Rank {
   std::uint64_t operations_ = kOperations;  ///< that it calls
 
  private:
+  void fill(std::uint64_t operation) {
+    for (std::uint64_t peer = 0; peer < kSize && operation > 0; ++peer)
+      input_[peer] = static_cast<std::byte>(operation * 10 + static_cast<std::uint64_t>(rank_));
+  }
   void start(std::uint64_t operation) {
     if (operation == 0) return start_first();
-    for (std::uint64_t peer = 0; peer < kSize; ++peer) input_[peer] = static_cast<std::byte>(operation * 10 + rank_);
+    fill(operation);
     start_later(operation);
   }
   void check(const std::optional<Error>& error) {
     const std::uint64_t operation = next_ - 1;
     has_failed_at_last_ = operation + 1 == kOperations && error;
+    if (operation == 0 && !error) network_.completed.insert(rank_);
     if (!is_right(operation, error)) complaint_ += error ? error->message() + "; " : "completes what has failed; ";
     if (operation == 0 || error || has_right_data(operation)) return;
     has_wrong_data_ = true;
     complaint_ += "wrong data; ";
   }
 
+  Network& network_;
   std::string complaint_;
+  bool is_calling_ = false;
   bool has_wrong_data_ = false;
   bool has_failed_at_last_ = false;
 };
+
+using Ranks = std::vector<std::unique_ptr<Rank>>;
 
 struct Outcome {
   std::string complaint;  ///< nothing if all operations end as they should and nothing is left hanging
@@ -419,9 +512,7 @@ struct Outcome {
   int failed_at_last = 0;  ///< ranks on which the last operation has failed
 };
 
-/// What is wrong when nothing moves any more. `has_left`: a rank that receives nothing more; what was sent to it stays
-/// in flight.
-inline Outcome outcome_of(const std::vector<std::unique_ptr<Rank>>& ranks, Network& network, int has_left = -1) {
+inline void make_engines(const Ranks& ranks, Network& network, Turns* turns = nullptr) {
   RanksOptions options = ranks_of({0, 1, 2});
   options.engine.operation_slots = kSlots;
   options.engine.stall_timeout_ms = 0;
@@ -431,19 +522,13 @@ inline Outcome outcome_of(const std::vector<std::unique_ptr<Rank>>& ranks, Netwo
   for (std::size_t rank = 0; rank < kSize; ++rank)
     threads.emplace_back([&, rank] {
       ranks[rank]->set_engine(
-          Engine::create(std::make_unique<NetworkEnd>(std::move(transports[rank]), network), options.engine));
+          Engine::create(std::make_unique<NetworkEnd>(std::move(transports[rank]), network, turns), options.engine));
     });
   for (std::thread& thread : threads) thread.join();
+}
 
-  constexpr int kTurns = 200;  // some ten suffice
-  constexpr int kMore = 5;     // for what comes late
-  int over = 0;
-  for (; network.turn < kTurns && over < kMore; ++network.turn) {
-    for (const auto& rank : ranks) rank->take_turn(network.turn);
-    const bool is_over = std::ranges::all_of(ranks, [](const auto& rank) { return rank->is_over(); });
-    over = is_over && network.late == 0 ? over + 1 : 0;
-  }
-  network.is_over = true;
+/// What is wrong when nothing moves any more.
+inline Outcome judge(const Ranks& ranks, const Network& network, int has_left = -1) {
   Outcome outcome;
   for (const auto& rank : ranks) {
     outcome.complaint += rank->complaint();
@@ -459,8 +544,57 @@ inline Outcome outcome_of(const std::vector<std::unique_ptr<Rank>>& ranks, Netwo
     outcome.complaint += "receives are left; ";
   if (network.is_early) outcome.complaint += "tags are used again too early; ";
   if (network.cut_off > 0) outcome.complaint += "a receive was too short; ";
+  return outcome;
+}
+
+/// The ranks start their operations and make progress in turn. `has_left`: a rank that receives nothing more; what was
+/// sent to it stays in flight.
+inline Outcome outcome_of(const Ranks& ranks, Network& network, int has_left = -1) {
+  make_engines(ranks, network);
+  constexpr int kTurns = 200;  // some ten suffice
+  constexpr int kMore = 5;     // for what comes late
+  int over = 0;
+  for (; network.turn < kTurns && over < kMore; ++network.turn) {
+    for (const auto& rank : ranks) rank->take_turn(network.turn);
+    const bool is_over = std::ranges::all_of(ranks, [](const auto& rank) { return rank->is_over(); });
+    over = is_over && network.late == 0 ? over + 1 : 0;
+  }
+  network.is_over = true;
+  const Outcome outcome = judge(ranks, network, has_left);
   network.is_down = !outcome.complaint.empty() || has_left >= 0;
   for (const auto& rank : ranks) rank->give_up();
+  return outcome;
+}
+
+/// The same with blocking calls.
+inline Outcome outcome_of_calls(const Ranks& ranks, Network& network) {
+  constexpr int kMore = 5;
+  constexpr int kQuietTurns = 150;  // a rank that expects messages looks for packets in each 64th poll
+  constexpr int kTurns = 3000;
+  int over = 0;
+  Outcome outcome;
+  Turns turns([&] {
+    if (network.is_over) return;
+    ++network.turn;
+    const bool is_over = std::ranges::all_of(ranks, [](const auto& rank) { return rank->is_over(); });
+    over = is_over && network.late == 0 ? over + 1 : 0;
+    const bool is_quiet = network.turn > network.active_turn + kQuietTurns && network.late == 0;
+    if (over < kMore && !is_quiet && network.turn < kTurns) return;
+    outcome = judge(ranks, network);
+    network.is_down = !outcome.complaint.empty();
+    network.is_over = true;
+  });
+  make_engines(ranks, network, &turns);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kSize; ++rank)
+    threads.emplace_back([&, rank] {
+      Rank& own = *ranks[static_cast<std::size_t>(rank)];
+      turns.enter(rank, own.engine());
+      own.call_all();
+      while (!network.is_over) own.take_turn(network.turn);
+      turns.leave(rank);
+    });
+  for (std::thread& thread : threads) thread.join();
   return outcome;
 }
 

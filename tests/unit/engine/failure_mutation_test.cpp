@@ -6,11 +6,13 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "broken_network.hpp"
+#include "calls.hpp"
 
 namespace penstock::engine::mutation::failures {
 namespace {
@@ -23,9 +25,18 @@ constexpr std::uint64_t kOutputBytes = kSize * (kFirstBytes + kSecondBytes) + 2;
 
 enum class Fails : std::uint8_t { before_it_starts, in_the_middle, at_the_end };
 
-bool completes(int rank, Fails when) {
-  return rank != kFailing && (when == Fails::at_the_end || (when == Fails::in_the_middle && rank == kSender));
-}
+struct Moment {
+  const char* name;
+  Fails when{};
+  /// None: the ranks start their operations, and one fails by an operation of the user. Else they are in blocking calls
+  /// by the fast path.
+  std::optional<Network::Throwing> throwing{};
+  std::set<Owed::What> lacks{};  ///< no rank makes such calls then
+
+  bool completes(int rank) const {
+    return rank != kFailing && (when == Fails::at_the_end || (when == Fails::in_the_middle && rank == kSender));
+  }
+};
 
 /// All send each other a long message, compute, and send each other a short one, but to kSender; then they compute.
 std::shared_ptr<const Plan> plan_that_fails(int rank) {
@@ -49,35 +60,68 @@ std::shared_ptr<const Plan> plan_that_fails(int rank) {
 /// Its first operation fails.
 class FailingRank final : public Rank {
  public:
-  FailingRank(int rank, Fails when, Network& network) : Rank(rank, network, kFirstBytes, kOutputBytes), when_(when) {}
+  FailingRank(int rank, const Moment& moment, Network& network)
+      : Rank(rank, network, kFirstBytes, kOutputBytes), moment_(moment) {}
+
+  bool is_over() const override { return !is_calling() && Rank::is_over(); }
+  std::uint64_t short_calls() const { return engine_->short_calls(); }
 
  private:
   void start_first() override {
-    if (rank_ == kFailing && when_ == Fails::before_it_starts) return engine_->fail_next("on purpose");
-    const int last = rank_ != kFailing ? 2 : when_ == Fails::in_the_middle ? 0 : 1;
+    if (rank_ == kFailing && moment_.when == Fails::before_it_starts) return engine_->fail_next("on purpose");
+    const int last = rank_ != kFailing ? 2 : moment_.when == Fails::in_the_middle ? 0 : 1;
     const auto op =
         std::make_shared<const UserOp>(UserOp{.combine = [last, calls = std::make_shared<int>(0)](ConstBytes, Bytes) {
           if ((*calls)++ == last) throw Error(ErrorCode::internal, "on purpose");
         }});
     run_ = engine_->start(plan_that_fails(rank_), {input_, output_}, {.user = op}, kSignature);
   }
+  std::optional<Error> failure_of_call() override {
+    const auto plan = next_ == 1 ? plan_that_fails(rank_) : exchange_in_place_plan(rank_);
+    return failure_of_run(*engine_, plan, {input_, output_}, {}, kSignature);
+  }
+  /// As alltoall_plan(), but a message to itself takes no fast path.
+  static std::shared_ptr<const Plan> exchange_in_place_plan(int rank) {
+    PlanBuilder builder("test/exchange", rank, kSize);
+    for (int peer = 0; peer < kSize; ++peer) {
+      const auto at = static_cast<std::uint64_t>(peer);
+      if (peer == rank) {
+        builder.copy({at, 1, Buffer::input}, {at, 1, Buffer::output});
+        continue;
+      }
+      builder.recv({at, 1, Buffer::output}, peer, 1);
+      builder.send({at, 1, Buffer::input}, peer, 1);
+    }
+    return std::make_shared<const Plan>(std::move(builder).finish(kSize, kSize));
+  }
   bool is_right(std::uint64_t operation, const std::optional<Error>& error) const override {
     if (operation > 0) return !error;
-    return error ? error->message().find("on purpose") != std::string::npos : completes(rank_, when_);
+    if (error) return error->message().find("on purpose") != std::string::npos;
+    return moment_.throwing ? rank_ != kFailing : moment_.completes(rank_);
   }
 
-  const Fails when_;
+  const Moment& moment_;
 };
 
-std::string what_hangs(Fails when, Network& network) {
-  std::vector<std::unique_ptr<Rank>> ranks;
-  for (int rank = 0; rank < kSize; ++rank) ranks.push_back(std::make_unique<FailingRank>(rank, when, network));
-  return outcome_of(ranks, network).complaint;
+std::string what_hangs(const Moment& moment, Network& network) {
+  Ranks ranks;
+  for (int rank = 0; rank < kSize; ++rank) ranks.push_back(std::make_unique<FailingRank>(rank, moment, network));
+  if (!moment.throwing) return outcome_of(ranks, network).complaint;
+  network.throwing = moment.throwing;
+  std::string complaint = outcome_of_calls(ranks, network).complaint;
+  for (const auto& rank : ranks) EXPECT_GE(static_cast<const FailingRank&>(*rank).short_calls(), 1u);
+  return complaint;
 }
 
 /// All that must be noticed. `whole`: the run that is not broken.
-std::vector<Mutation> mutations_of(const Network& whole, Fails when) {
+std::vector<Mutation> mutations_of(const Network& whole, const Moment& moment) {
   std::vector<Mutation> mutations;
+  // Then the receiver has received one less for a while.
+  const auto has_sink_for = [&](const Owed& counts) {
+    return std::ranges::any_of(whole.owed, [&](const Owed& each) {
+      return each.what == Owed::sink && each.rank == counts.peer && each.peer == counts.rank;
+    });
+  };
   for (const Owed& each : whole.owed) {
     const auto add = [&](std::initializer_list<Way> ways, std::size_t item = 0) {
       for (const Way way : ways) mutations.push_back({each, way, item});
@@ -85,10 +129,12 @@ std::vector<Mutation> mutations_of(const Network& whole, Fails when) {
     switch (each.what) {
       case Owed::notice:
         add({Way::under_another_tag});
-        if (!completes(each.peer, when)) add({Way::omitted});  // else the list says it
+        if (!whole.completed.contains(each.peer)) add({Way::omitted});  // else the list says it
         break;
       case Owed::counts:
-        if (each.of == 0) add({Way::omitted, Way::under_another_tag, Way::one_less, Way::one_more});
+        if (each.of > 0) break;
+        add({Way::omitted, Way::under_another_tag, Way::one_more});
+        if (!moment.throwing || !has_sink_for(each)) add({Way::one_less});
         break;
       case Owed::recount:
       case Owed::recounted:
@@ -111,7 +157,7 @@ std::vector<Mutation> mutations_of(const Network& whole, Fails when) {
   return mutations;
 }
 
-class FailureMutations : public testing::TestWithParam<Fails> {};
+class FailureMutations : public testing::TestWithParam<Moment> {};
 
 TEST_P(FailureMutations, AreAllFound) {
   Network whole;
@@ -124,10 +170,9 @@ TEST_P(FailureMutations, AreAllFound) {
     EXPECT_TRUE(network.is_applied);
   }
   for (const auto what : {Owed::notice, Owed::list, Owed::counts, Owed::sink, Owed::withdrawal}) {
-    const bool is_rare = what == Owed::sink || what == Owed::withdrawal;
-    EXPECT_EQ(std::ranges::count(mutations, what, [](const Mutation& each) { return each.call.what; }) == 0,
-              is_rare && GetParam() == Fails::at_the_end)
-        << "kind " << what;
+    const auto is_it = [&](const Mutation& each) { return each.call.what == what; };
+    EXPECT_EQ(std::ranges::none_of(mutations, is_it), GetParam().lacks.contains(what))
+        << "kind " << static_cast<int>(what);
   }
 }
 
@@ -148,14 +193,15 @@ TEST_P(FailureMutations, WhatIsToldAgainOrLateHarmsNobody) {
   }
 }
 
-std::string name_of_moment(const testing::TestParamInfo<Fails>& moment) {
-  constexpr std::array kNames{"before_it_starts", "in_the_middle", "at_the_end"};
-  return kNames[static_cast<std::size_t>(moment.param)];
-}
-
-INSTANTIATE_TEST_SUITE_P(, FailureMutations,
-                         testing::Values(Fails::before_it_starts, Fails::in_the_middle, Fails::at_the_end),
-                         name_of_moment);
+INSTANTIATE_TEST_SUITE_P(
+    , FailureMutations,
+    testing::Values(Moment{"before_it_starts", Fails::before_it_starts}, Moment{"in_the_middle", Fails::in_the_middle},
+                    Moment{"at_the_end", Fails::at_the_end, {}, {Owed::sink, Owed::withdrawal}},
+                    Moment{"first_send_throws", {}, Network::Throwing{kFailing, true, 0}},
+                    Moment{"second_send_throws", {}, Network::Throwing{kFailing, true, 1}},
+                    Moment{"last_send_throws", {}, Network::Throwing{kFailing, true, 2}},
+                    Moment{"last_receive_throws", {}, Network::Throwing{kFailing, false, 3}, {Owed::withdrawal}}),
+    [](const auto& moment) { return std::string(moment.param.name); });
 
 }  // namespace
 }  // namespace penstock::engine::mutation::failures
