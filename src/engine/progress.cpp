@@ -63,7 +63,7 @@ Progress& Progress::of_process() {
 
 Progress::Progress()
     : threads_(
-          mutex_, [this](const std::atomic<bool>& stop) { thread_loop(stop); }, [this] { ring_all(); }) {
+          mutex_, [this](const ProgressThreads::Worker& self) { thread_loop(self); }, [this] { ring_all(); }) {
   // fork() takes the lock, so that the child does not inherit it locked by a thread that it does not have.
   ::pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
                    [] {
@@ -309,12 +309,12 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
   if (home.active.load(std::memory_order_seq_cst)) attention(home);
 }
 
-void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
+void Progress::thread_loop(const ProgressThreads::Worker& self) noexcept {
   std::vector<Pollable*> acquired;
   std::uint64_t generation = 0;
   Naps naps(timer_slack());
   Waiting waiting;
-  while (!stop.load(std::memory_order_acquire)) {
+  while (!self.stop.load(std::memory_order_acquire)) {
     // Keeps its pollables while it spins, so that several threads do not contend for the lock.
     const std::uint64_t now = generation_.load(std::memory_order_seq_cst);
     if (now != generation) waiting.renewed();
@@ -324,7 +324,10 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
       acquire(acquired, Caller::progress_thread, nullptr);
     }
     bool moved = false;
-    Awaited awaited{.unpolled = kLongestSleep, .is_in_background = true, .nap_overrun = naps.overrun()};
+    Awaited awaited{.unpolled = kLongestSleep,
+                    .is_in_background = true,
+                    .shares_core = self.cpu.load(std::memory_order_relaxed) < 0,
+                    .nap_overrun = naps.overrun()};
     for (Pollable* pollable : acquired) {
       // A waiting thread drives its own engine; two threads would contend for its lock.
       if (pollable->waiters.load(std::memory_order_seq_cst) > 0) {
@@ -347,7 +350,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
         if (!awaited.polls_yield) ::sched_yield();
         break;
       case Pause::sleep:
-        sleep({Caller::progress_thread, nullptr, acquired, stop, generation, naps}, waiting.nap(awaited));
+        sleep({Caller::progress_thread, nullptr, acquired, self.stop, generation, naps}, waiting.nap(awaited));
         for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::progress_thread);
     }
   }

@@ -70,7 +70,7 @@ class Progress {
 
  private:
   Progress();
-  void thread_loop(const std::atomic<bool>& stop) noexcept;
+  void thread_loop(const ProgressThreads::Worker& self) noexcept;
   /// Returns when `finished`, or if progress threads need this one.
   static void wait_asleep(Pollable& home, const std::atomic<bool>& finished) noexcept;
   /// Fills `acquired` with the active pollables that the caller drives besides `home`, and counts it in their `users`

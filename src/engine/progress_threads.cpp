@@ -60,7 +60,7 @@ void ProgressThreads::start_locked() {
     workers_.reserve(cpus_.size());
     while (workers_.size() < cpus_.size()) {
       auto worker = std::make_unique<Worker>();
-      worker->thread = std::thread([this, self = worker.get()] { loop_(self->stop); });
+      worker->thread = std::thread([this, self = worker.get()] { loop_(*self); });
       ::pthread_setname_np(worker->thread.native_handle(), host::kWorkerName);
       workers_.push_back(std::move(worker));
       place(*workers_.back(), cpus_[workers_.size() - 1]);

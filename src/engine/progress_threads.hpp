@@ -14,8 +14,13 @@ namespace penstock::engine {
 /// Runs as many threads as the largest claim asks for. They start when they are first needed.
 class ProgressThreads {
  public:
+  struct Worker {
+    std::thread thread;
+    std::atomic<std::int32_t> cpu{-1};  ///< that it is pinned to
+    std::atomic<bool> stop{false};
+  };
   /// The body of a thread; returns when `stop` is set. Must not throw.
-  using Loop = std::function<void(const std::atomic<bool>& stop)>;
+  using Loop = std::function<void(const Worker& self)>;
 
   /// The owner's `mutex` protects this object; it is locked during a fork(). `wake` makes all threads check `stop`; it
   /// is called without the mutex.
@@ -40,12 +45,6 @@ class ProgressThreads {
 
  private:
   using Claim = std::vector<std::int32_t>;
-  struct Worker {
-    std::thread thread;
-    std::int32_t cpu = -1;
-    std::atomic<bool> stop{false};
-  };
-
   void end(const Claim* claim);
   /// Adapts the threads to changed claims: pins those that stay, stops the others and returns them. Join them without
   /// the lock.

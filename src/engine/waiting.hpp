@@ -17,6 +17,7 @@ struct Awaited {
   bool polls_transport = false;            ///< polling is a system call, so it is not repeated in a tight loop
   std::chrono::nanoseconds unpolled{};     ///< how long what is in flight needs no poll, as measured; 0: not known
   bool is_in_background = false;           ///< no thread waits for it: the sleep may be as long as what needs no poll
+  bool shares_core = false;                ///< a thread in the background has no core of its own
   bool is_transferring = false;            ///< long messages should be on their way, as measured
   bool polls_yield = false;                ///< polls of the transport let other threads have the core
   bool is_crowded = false;                 ///< ranks share cores: the one that is waited for may need this core
@@ -55,16 +56,20 @@ class Waiting {
     const bool in_crowd = awaited.is_crowded && !awaited.polls_transport;
     // The rank that is waited for may need this core, and only a sleep gives it away.
     if (in_crowd && awaited.yields_are_futile) most_polls_ = kPollsIfFutile;
+    // A thread that nobody waits for takes little time of a core that others may need.
+    const bool is_guest = awaited.is_in_background && awaited.shares_core && awaited.is_transferring;
+    if (is_guest) most_polls_ = kSpinsIfSlow;
     polls_ = std::min(polls_ + 1, most_polls_);
     const bool slow = is_slow(awaited);
     // A late yield costs more than all these polls and a sleep.
     if (awaited.yields_are_late && !slow && !awaited.polls_transport && !awaited.is_transferring)
       return polls_ < (in_crowd ? kSpins : most_polls_) ? Pause::spin : Pause::sleep;
     const int spins = awaited.polls_transport ? kTransportSpins : awaited.is_crowded ? kFewSpins : kSpins;
-    if (polls_ < (slow ? kSpinsIfSlow : spins)) return Pause::spin;
+    if (polls_ < (slow || is_guest ? kSpinsIfSlow : spins)) return Pause::spin;
     // What a sleep costs is worth waiting for, and yields let others have the core meanwhile.
-    const bool stays_awake = awaited.is_transferring || (awaited.polls_transport && !awaited.is_crowded &&
-                                                         sleeps_ == 0 && awaited.waited < shortest_sleep(awaited));
+    const bool stays_awake =
+        (awaited.is_transferring && !is_guest) ||
+        (awaited.polls_transport && !awaited.is_crowded && sleeps_ == 0 && awaited.waited < shortest_sleep(awaited));
     // Most transports move a long message only while they are polled, and none says how far it is. So a rank that
     // sleeps makes it late. A rank that yields gives its core to one that computes as well.
     if (!slow && (polls_ < most_polls_ || stays_awake)) return Pause::yield;

@@ -66,7 +66,10 @@ class LongMessages {
   std::int64_t nap_ns() const { return in_flight_ > 0 ? static_cast<std::int64_t>(window_.nap_ns()) : 0; }
   /// The same for a thread that nobody waits for. Each poll takes time from threads that compute, so there are few:
   /// what is in flight is found late by a sixteenth of its time at most.
-  std::int64_t background_nap_ns() const { return nap_ns() * naps_at_once(time_.bytes_in_flight()); }
+  std::int64_t background_nap_ns() const {
+    if (in_flight_ == 0) return 0;
+    return static_cast<std::int64_t>(window_.background_nap_ns()) * naps_at_once(time_.bytes_in_flight());
+  }
   static std::int64_t naps_at_once(std::uint64_t in_flight_bytes) {
     const std::uint64_t naps = in_flight_bytes / kPollsInBackground / SendWindow::unpolled_bytes();
     return static_cast<std::int64_t>(std::clamp<std::uint64_t>(naps, 1, kMostNaps));

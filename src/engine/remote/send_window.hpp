@@ -35,11 +35,11 @@ class SendWindow {
   /// long, or the last one was much slower or faster than usual, or if polls take much of that time: then it is the
   /// processor that moves the messages, not the link.
   std::uint64_t nap_ns() const {
-    const double nap_ns = usual_ns_per_byte_ * static_cast<double>(unpolled_bytes());
-    const double last = last_ns_per_byte_ / usual_ns_per_byte_;
-    const bool is_known = unwatched_ < kMostUnwatched && last < kUsual && last * kUsual > 1;
-    return is_known && poll_ns_ <= kMostPolling * nap_ns ? static_cast<std::uint64_t>(nap_ns) : 0;
+    return last_ns_per_byte_ < kUsual * usual_ns_per_byte_ ? known_nap_ns(kMostUnwatched) : 0;
   }
+  /// The same for a thread that nobody waits for. A message that was slow costs no time of a processor, so it is asleep
+  /// then, and seldom stays awake to look at the link again.
+  std::uint64_t background_nap_ns() const { return known_nap_ns(kMostUnwatchedInBackground); }
 
   /// Before each poll. `in_flight`: whether messages that count are.
   void poll(std::uint64_t now_ns, bool in_flight) {
@@ -107,6 +107,11 @@ class SendWindow {
   }
 
  private:
+  std::uint64_t known_nap_ns(std::uint32_t most_unwatched) const {
+    const double nap_ns = usual_ns_per_byte_ * static_cast<double>(unpolled_bytes());
+    const bool is_known = unwatched_ < most_unwatched && last_ns_per_byte_ * kUsual > usual_ns_per_byte_;
+    return is_known && poll_ns_ <= kMostPolling * nap_ns ? static_cast<std::uint64_t>(nap_ns) : 0;
+  }
   /// Of what the last poll has found. The median of late, since a peer may have been late.
   void note_bandwidth() {
     last_ns_per_byte_ = watched_ns_ / watched_bytes_;
@@ -119,8 +124,9 @@ class SendWindow {
   static constexpr double kStep = 0.5;
   static constexpr double kUsual = 2;  ///< times slower or faster than the median
   static constexpr double kShortestNapNs{std::chrono::duration<double, std::nano>(Waiting::kShortestNap).count()};
-  static constexpr double kMostAsleep = 0.1;             ///< share of a message's time
-  static constexpr std::uint32_t kMostUnwatched = 32;    ///< polls that find messages in a row
+  static constexpr double kMostAsleep = 0.1;           ///< share of a message's time
+  static constexpr std::uint32_t kMostUnwatched = 32;  ///< polls that find messages in a row
+  static constexpr std::uint32_t kMostUnwatchedInBackground = 8 * kMostUnwatched;
   static constexpr std::uint32_t kPollsToCatchUp = 2;    ///< some transports report messages one poll late
   static constexpr double kMemory = 16;                  ///< polls after which a long delay is forgotten
   static constexpr double kKept = 0.75;                  ///< of what was measured before, at each poll that measures

@@ -139,6 +139,27 @@ TEST(SendWindow, SleepsOnlyWhereTheLinkIsSlow) {
   }
 }
 
+// Its peers may make a message slow. A rank that waits stays awake then, but nobody waits for a thread in the
+// background.
+TEST(SendWindow, ASlowMessageKeepsOnlyThoseAwakeWhoWait) {
+  constexpr std::uint64_t kPollNs = 1'000;
+  SendWindow window;
+  std::uint64_t now = 1;
+  const auto send_awake = [&](std::uint64_t polls) {
+    const std::uint64_t posted = now;
+    for (std::uint64_t i = 0; i < polls; ++i) window.poll(now += kPollNs, true);
+    window.done(posted, kMessageBytes);
+  };
+  for (int i = 0; i < 100; ++i) send_awake(8 * kMessageBytes / kPollNs);
+  const std::uint64_t usual_nap = window.background_nap_ns();
+  EXPECT_GT(usual_nap, 100'000u);
+  EXPECT_EQ(window.nap_ns(), usual_nap);
+  for (int i = 0; i < 2; ++i) send_awake(80 * kMessageBytes / kPollNs);
+  EXPECT_EQ(window.nap_ns(), 0u);
+  EXPECT_GE(window.background_nap_ns(), usual_nap);
+  EXPECT_LE(window.background_nap_ns(), 2 * usual_nap);
+}
+
 /// Messages one after the other, each of which needs some polls, as handshakes do, and the time on the link. Sleeps
 /// last longer than asked. Returns the nanoseconds for a message, at the end.
 double answer(SendWindow& window, std::uint64_t& now, std::uint64_t message_ns, int messages, int polls = 3) {

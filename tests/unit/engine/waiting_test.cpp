@@ -132,6 +132,24 @@ TEST(WaitingPolicy, AThreadInTheBackgroundSleepsForAsLongAsNothingNeedsAPoll) {
   EXPECT_EQ(Waiting().nap(awaited), Waiting().nap()) << "no sleep is that short";
 }
 
+TEST(WaitingPolicy, AThreadInTheBackgroundStaysAwakeForATransferOnACoreOfItsOwnOnly) {
+  Awaited awaited{.is_in_background = true, .is_transferring = true};
+  for (const bool shares_core : {false, true}) {
+    awaited.shares_core = shares_core;
+    Waiting waiting;
+    int sleeps = 0;
+    int yields = 0;
+    for (int i = 0; i < 1000; ++i) {
+      const Pause next = waiting.next(awaited);
+      if (next == Pause::sleep) waiting.nap(awaited);
+      sleeps += next == Pause::sleep ? 1 : 0;
+      yields += next == Pause::yield ? 1 : 0;
+    }
+    EXPECT_EQ(sleeps > 0, shares_core);
+    EXPECT_EQ(yields > 0, !shares_core);
+  }
+}
+
 TEST(WaitingPolicy, AMessageIsAwaitedAwakeForAsLongAsASleepLasts) {
   using std::chrono::microseconds;
   for (const microseconds overrun : {microseconds(0), microseconds(5), microseconds(200)}) {
