@@ -16,9 +16,6 @@ DIFFERENCES: dict[str, str] = {
     "test_objmodel.TestObjModel.testSafeFreeConstant": "ps.Comm.free lets go of Penstock's part; the communicator of MPI stays",
     **dict.fromkeys(
         (
-            "test_msgspec.TestMessageBlock.testMessageBad",
-            "test_msgspec.TestMessageReduce.testMessageBad",
-            "test_msgspec.TestMessageReduceScatter.testMessageBad",
             "test_msgspec.TestMessageVector.testMessageBad",
             "test_msgspec.TestMessageVectorNumPy.testCountNumPy*",
         ),
