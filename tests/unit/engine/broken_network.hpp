@@ -598,4 +598,18 @@ inline Outcome outcome_of_calls(const Ranks& ranks, Network& network) {
   return outcome;
 }
 
+/// That each packet may come again or late. `outcome`: of one run over the network.
+template <typename Function>
+void expect_harmless_again_and_late(const std::vector<Owed>& all, Function outcome) {
+  for (const Owed& call : all)
+    for (const Way way : {Way::again, Way::late}) {
+      if (!call.is_packet()) continue;
+      const Mutation harmless{call, way};
+      SCOPED_TRACE(text_of(harmless));
+      Network network{.mutation = harmless};
+      EXPECT_EQ(outcome(network).complaint, "");
+      EXPECT_TRUE(network.is_applied);
+    }
+}
+
 }  // namespace penstock::engine::mutation

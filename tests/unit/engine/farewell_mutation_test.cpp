@@ -154,15 +154,7 @@ TEST_P(FarewellMutations, HangNoCallIfAnyAnswerComes) {
 }
 
 TEST_P(FarewellMutations, WhatIsToldAgainOrLateHarmsNobody) {
-  for (const Owed& call : whole_.owed)
-    for (const Way way : {Way::again, Way::late}) {
-      if (!call.is_packet()) continue;
-      const Mutation harmless{call, way};
-      SCOPED_TRACE(text_of(harmless));
-      Network network{.mutation = harmless};
-      EXPECT_EQ(outcome(GetParam(), network).complaint, "");
-      EXPECT_TRUE(network.is_applied);
-    }
+  expect_harmless_again_and_late(whole_.owed, [&](Network& network) { return outcome(GetParam(), network); });
 }
 
 std::string name_of_moment(const testing::TestParamInfo<Leaves>& moment) {
