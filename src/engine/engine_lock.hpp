@@ -57,7 +57,8 @@ inline void EngineLock::take_over() {
 }
 
 // drop() enters the operation in the list before it tries the lock, and unlock() looks at the list after it has
-// unlocked. So one of the two sees what the other has done.
+// unlocked. So one of the two sees what the other has done: a sequentially consistent load is not moved before the
+// release of a mutex on any processor, though the standard does not say so.
 inline void EngineLock::unlock() noexcept {
   do {
     take_over();
