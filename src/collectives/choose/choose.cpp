@@ -295,8 +295,10 @@ Default choose_default(const Team& team, const Collective& collective) {
 
   const std::uint64_t bytes = collectives::block_bytes(collective);
   const bool is_scattered = collectives::is_reduce_scatter(collective.kind);
+  const bool is_uneven = collective.kind == CollectiveKind::allgatherv;
   const std::uint64_t all_parts_bytes =
-      is_scattered ? collectives::all_elements(team, collective) * collective.item_bytes() : bytes;
+      is_scattered || is_uneven ? collectives::all_elements(team, collective) * collective.item_bytes() : bytes;
+  const std::uint64_t longest_bytes = is_uneven ? collectives::longest_block_bytes(team, collective) : all_parts_bytes;
   const auto size = static_cast<std::uint64_t>(team.size());
   const int nodes = collectives::node_count(team);
   const bool is_hierarchy = nodes > 1 && nodes < team.size();
@@ -347,7 +349,7 @@ Default choose_default(const Team& team, const Collective& collective) {
                            " of one node, without communication cores: signals to all ranks cost less than they save"};
   const Algorithm* staging_row = find(collective.kind, staged.name);
   const bool fits_staging = staging_row != nullptr && staging_row->fits(team, collective) && team.progress_cores == 0 &&
-                            all_parts_bytes > least_staged_bytes && all_parts_bytes <= most_staged_bytes &&
+                            longest_bytes > least_staged_bytes && all_parts_bytes <= most_staged_bytes &&
                             pays_staging(team, collective);
   if (has_split_tree(collective.kind)) {
     const bool is_shared = collectives::shared_node(team, collective);
@@ -461,10 +463,11 @@ Default choose_default(const Team& team, const Collective& collective) {
     case CollectiveKind::neighbor_alltoallv:
     case CollectiveKind::neighbor_alltoallw: return {"direct", "every block goes straight to its neighbour"};
     case CollectiveKind::allgatherv: {
-      const std::uint64_t all_bytes = collectives::all_elements(team, collective) * collective.item_bytes();
-      if (team.progress_cores > 0 && collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
+      if (fits_staging) return staged;
+      if (team.progress_cores > 0 && collectives::shared_node(team, collective) && all_parts_bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node with communication cores"};
-      if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
+      if (size == 2) return {"ring", "2 ranks: one round, and no more copies"};
+      if (all_parts_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
     }
     case CollectiveKind::barrier:

@@ -28,6 +28,10 @@ struct Crossing {
 };
 Crossing crossing_of(const Team& team, const Graph& graph);
 
+/// allgather and allgatherv.
+Plan gather_all_shared(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan gather_all_staged(const std::string& algorithm, const Team& team, const Collective& collective);
+
 /// reduce_scatter and reduce_scatter_block.
 Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan reduce_parts_halving(const std::string& algorithm, const Team& team, const Collective& collective);

@@ -64,7 +64,7 @@ bool power_of_two(const Team& team, const Collective&) {
 bool small_on_one_node(const Team& team, const Collective& collective) {
   for (const std::int32_t node : team.node_of_rank)
     if (node != team.node_of_rank[0]) return false;
-  const std::uint64_t bytes = block_bytes(collective);
+  const std::uint64_t bytes = longest_block_bytes(team, collective);
   return bytes <= kSharedBytesPerRank && bytes * static_cast<std::uint64_t>(team.size()) <= kSharedBytesPerNode &&
          (team.size() == 1 || published_bytes(team, collective) <= team.shared_limit_bytes);
 }
@@ -76,6 +76,14 @@ bool is_reduce_scatter(CollectiveKind kind) {
 bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
 
 std::uint64_t block_bytes(const Collective& collective) { return collective.count * collective.item_bytes(); }
+
+std::uint64_t longest_block_bytes(const Team& team, const Collective& collective) {
+  if (collective.kind != CollectiveKind::allgatherv && !is_reduce_scatter(collective.kind))
+    return block_bytes(collective);
+  std::uint64_t longest = 0;
+  for (int rank = 0; rank < team.size(); ++rank) longest = std::max(longest, part_elements(collective, rank));
+  return longest * collective.item_bytes();
+}
 
 Region result(const Team& team, const Collective& collective) {
   const std::uint64_t bytes = block_bytes(collective);

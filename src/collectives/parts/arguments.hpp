@@ -46,6 +46,9 @@ bool is_prefix(CollectiveKind kind);
 /// The bytes that one rank contributes or, in a broadcast, receives.
 std::uint64_t block_bytes(const Collective& collective);
 
+/// The same of the longest block, if the ranks have different ones and all know their counts.
+std::uint64_t longest_block_bytes(const Team& team, const Collective& collective);
+
 /// This rank's contribution: in the input, or with in_place in the output.
 Region contribution(const Team& team, const Collective& collective);
 /// The receive buffer of this rank; empty if MPI says that it is not significant.

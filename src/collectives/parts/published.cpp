@@ -21,7 +21,7 @@ std::uint64_t published_bytes(const Team& team, const Collective& collective) {
         degree = std::max(degree, collective.graph->destinations(rank).size());
       return block_bytes(collective) * degree;
     }
-    default: return block_bytes(collective);
+    default: return longest_block_bytes(team, collective);
   }
 }
 

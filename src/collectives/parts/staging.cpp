@@ -31,12 +31,10 @@ std::uint64_t default_segment_bytes(const Team& team, const Collective& collecti
   return std::clamp(collective.count * collective.item_bytes() / StagedSegments::kInFlight, least, kMostStagedBytes);
 }
 
-/// Of the whole buffer, if all blocks were as long as the longest one.
+/// Of what a rank cuts into segments, if all blocks were as long as the longest one.
 std::uint64_t elements_of_all(const Team& team, const Collective& collective) {
-  if (!is_reduce_scatter(collective.kind)) return collective.count;
-  std::uint64_t longest = 0;
-  for (int rank = 0; rank < team.size(); ++rank) longest = std::max(longest, part_elements(collective, rank));
-  return longest * static_cast<std::uint64_t>(team.size());
+  const std::uint64_t longest = longest_block_bytes(team, collective) / collective.item_bytes();
+  return is_reduce_scatter(collective.kind) ? longest * static_cast<std::uint64_t>(team.size()) : longest;
 }
 
 }  // namespace
@@ -69,7 +67,7 @@ std::uint64_t StagedSegments::elements(std::uint32_t segment) const {
 }
 
 std::uint32_t StagedSegments::count(std::uint32_t index) const {
-  if (is_reduce_scatter(collective_.kind))
+  if (is_reduce_scatter(collective_.kind) || collective_.kind == CollectiveKind::allgatherv)
     return static_cast<std::uint32_t>(
         std::min<std::uint64_t>(count_, part_elements(collective_, static_cast<int>(index))));
   if (count_ == 0 || elements_ / count_ > index) return count_;

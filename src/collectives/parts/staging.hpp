@@ -27,7 +27,7 @@ class StagedSegments {
   StagedSegments(const Team& team, const Collective& collective, std::uint32_t parts, std::uint32_t buffers);
 
   std::uint32_t count() const { return count_; }
-  /// The number of segments whose part `index` is not empty; they come first.
+  /// The number of segments whose part `index` is not empty; they come first. With allgatherv: of the block of a rank.
   std::uint32_t count(std::uint32_t index) const;
   /// Length of a staging buffer: of the longest part, rounded up to a multiple of 64.
   std::uint64_t buffer_bytes() const { return buffer_bytes_; }

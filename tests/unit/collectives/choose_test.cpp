@@ -153,12 +153,20 @@ TEST(Choose, DependsOnSizeAndTeam) {
   with_cores.progress_cores = 1;
   EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "staged") << "they cannot work for ranks that compute";
   EXPECT_EQ(chosen(with_cores, CollectiveKind::alltoall, 1 << 20), "divided");
-  const auto chosen_for_blocks = [](const Team& on, CollectiveKind kind) {
+  const auto chosen_for_blocks = [](const Team& on, CollectiveKind kind, std::uint64_t bytes = 1 << 20,
+                                    std::uint64_t of_last = 0) {
     Collective blocks{.kind = kind};
-    blocks.receive.counts.assign(static_cast<std::size_t>(on.size()), 1 << 20);
+    blocks.receive.counts.assign(static_cast<std::size_t>(on.size()), bytes);
+    if (of_last != 0) blocks.receive.counts.back() = of_last;
     return choose(on, blocks).algorithm->name;
   };
-  EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::allgatherv), "ring") << "each block is copied once";
+  EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::allgatherv), "staged") << "16 MiB received by all ranks";
+  EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::allgatherv, 2 << 20), "ring") << "each block is copied once";
+  EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::allgatherv, 0, 4 << 20), "staged");
+  EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::allgatherv, 8 << 10), "bruck");
+  EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::allgatherv, 2 << 10), "shared");
+  EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::allgatherv, 0, 3 << 10), "bruck") << "the longest block decides";
+  EXPECT_EQ(chosen_for_blocks(team({0, 0}), CollectiveKind::allgatherv, 8 << 10), "ring");
   EXPECT_EQ(chosen_for_blocks(with_cores, CollectiveKind::allgatherv), "divided");
   EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::reduce_scatter), "staged");
   EXPECT_EQ(chosen_for_blocks(with_cores, CollectiveKind::reduce_scatter), "divided");
