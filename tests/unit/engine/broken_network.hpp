@@ -38,11 +38,11 @@ inline constexpr std::uint64_t kOperations = 5;
 inline constexpr std::uint32_t kSlots = 2;  // so the third operation uses the tags of the first one again
 inline constexpr std::uint64_t kSignature = 7;
 
-/// The operation that has the tag.
-inline std::uint64_t operation_of(int tag) {
+/// The operation that has the tag. `tags`: those of a plan are below.
+inline std::uint64_t operation_of(int tag, std::uint32_t tags) {
   static const TagSplit split(LocalTransportOptions{}.max_tag, kSlots);
   std::uint64_t operation = 0;
-  while (operation < kOperations && !(split.is_of(operation, tag) && split.plan_tag(operation, kSignature, tag) < 2))
+  while (operation < kOperations && !(split.is_of(operation, tag) && split.plan_tag(operation, kSignature, tag) < tags))
     ++operation;
   return operation;
 }
@@ -74,6 +74,7 @@ enum class Way : std::uint8_t {
   fewer_bytes,
   all_omitted,  ///< and all such calls after it
   again,        ///< and then in each of many turns: nobody may be harmed
+  all_again,    ///< and all such calls after it
   late,         ///< with all packets to the same rank that follow: nobody may be harmed
 };
 
@@ -85,7 +86,7 @@ struct Mutation {
   /// A rank tells of later operations too, and counts all messages from the first one on.
   bool is_of(const Owed& made) const {
     const bool is_later = made.what == call.what && made.rank == call.rank && made.peer == call.peer;
-    if (way == Way::all_omitted) return is_later && made.nth >= call.nth;
+    if (way == Way::all_omitted || way == Way::all_again) return is_later && made.nth >= call.nth;
     return call.what == Owed::counts && way == Way::omitted ? is_later && made.of >= call.of : made == call;
   }
 };
@@ -94,9 +95,10 @@ inline std::string text_of(const Mutation& mutation) {
   const Owed& each = mutation.call;
   constexpr std::array kWhat{"notice", "list",     "counts", "recount",   "recounted",
                              "probe",  "farewell", "sink",   "withdrawal"};
-  constexpr std::array kWay{"right",    "omitted",  "under another tag", "of another epoch", "of another rank",
-                            "one less", "one more", "another tag told",  "fewer bytes",      "all omitted",
-                            "again",    "late"};
+  constexpr std::array kWay{
+      "right",    "omitted",          "under another tag", "of another epoch", "of another rank", "one less",
+      "one more", "another tag told", "fewer bytes",       "all omitted",      "again",           "all again",
+      "late"};
   return std::string(kWhat[each.what]) + " " + std::to_string(each.nth) + " of rank " + std::to_string(each.rank) +
          " for rank " + std::to_string(each.peer) + ", " + std::to_string(each.of) + ", " + std::to_string(each.items) +
          " items, item " + std::to_string(mutation.item) + ": " + kWay[static_cast<std::size_t>(mutation.way)];
@@ -129,12 +131,34 @@ struct Network {
     int nth = 0;
   };
   std::optional<Throwing> throwing{};
-  int active_turn = 0;  ///< when a rank last called the transport for more than a fruitless poll
+  /// A rank dies before it sends its n-th message or packet; others see that some turns later.
+  struct Dying {
+    int rank = 0;
+    int nth = 0;
+    int seen_after = 0;
+    std::optional<int> turn{};  ///< when it has died
+  };
+  std::optional<Dying> dying{};
+  /// Packets that ranks receive from nobody: late, or again in each turn until the last one.
+  struct Delayed {
+    int receiver = 0;
+    std::vector<std::byte> packet;
+    bool is_late = false;
+    int from_turn = 0;
+    int until_turn = 0;
+  };
+  std::vector<Delayed> delayed{};
+  std::uint32_t tags = 2;  ///< those of plans are below
+  int active_turn = 0;     ///< when a rank last called the transport for more than a fruitless poll
 
   void act() { active_turn = turn; }
   void may_throw(int rank, bool is_send) {
     if (throwing && throwing->rank == rank && throwing->is_send == is_send && throwing->nth-- == 0)
       throw Error(ErrorCode::internal, "on purpose");
+  }
+  bool has_died(int rank) const { return dying && dying->rank == rank && dying->turn; }
+  void may_die(int rank) {
+    if (dying && dying->rank == rank && !dying->turn && dying->nth-- == 0) dying->turn = turn;
   }
   Way way_of(Owed call) {
     call.nth = calls[call]++;
@@ -149,7 +173,7 @@ struct Network {
       return std::ranges::any_of(messages, [&](const auto& each) {
         const auto [its_from, its_to, its_tag] = each.first;
         return each.second > 0 && its_from == from && its_to == to &&
-               operation_of(its_tag) + kSlots <= operation_of(tag);
+               operation_of(its_tag, tags) + kSlots <= operation_of(tag, tags);
       });
     };
     is_early = is_early || is_left(sent, peer, rank) || is_left(posted, peer, rank) || is_left(posted, rank, peer);
@@ -208,9 +232,16 @@ class NetworkEnd final : public WrappedTransport {
  public:
   NetworkEnd(std::unique_ptr<Transport> under, Network& network, Turns* turns = nullptr)
       : WrappedTransport(std::move(under)), network_(network), turns_(turns) {}
+  /// What it should send late or again still comes.
+  ~NetworkEnd() override { leave_to_network(); }
 
   bool isend(ConstBytes from, int peer, int tag, Token token) override {
     check();
+    network_.may_die(rank());
+    if (network_.has_died(rank())) {
+      leave_to_network();
+      return true;
+    }
     network_.act();
     if (tag == TagSplit::kControlTag) return send_packet(from, peer, token);
     network_.may_throw(rank(), true);
@@ -234,13 +265,19 @@ class NetworkEnd final : public WrappedTransport {
     WrappedTransport::irecv(to, peer, tag, token);
   }
   bool take(Bytes to, int tag, Token token) override {
-    const auto due = std::ranges::find_if(
-        farewells_, [&](const Farewell& each) { return each.from_turn <= network_.turn && !network_.is_over; });
-    if (due != farewells_.end()) {
-      std::memcpy(to.data(), &due->packet, sizeof due->packet);
+    if (network_.has_died(rank())) return false;
+    const auto due = std::ranges::find_if(network_.delayed, [&](const Network::Delayed& each) {
+      return each.receiver == rank() && each.from_turn <= network_.turn && !network_.is_over;
+    });
+    if (due != network_.delayed.end()) {
+      const std::uint64_t bytes = due->packet.size();
+      std::memcpy(to.data(), due->packet.data(), bytes);
       network_.late -= due->is_late ? 1 : 0;
-      if (due->is_late || ++due->from_turn > due->until_turn) farewells_.erase(due);
-      complete_.push_back({.token = token, .bytes = sizeof(Header)});
+      if (due->is_late || ++due->from_turn > due->until_turn)
+        network_.delayed.erase(due);
+      else
+        std::rotate(due, due + 1, network_.delayed.end());
+      complete_.push_back({.token = token, .bytes = bytes});
       return true;
     }
     if (!WrappedTransport::take(to, tag, token)) return false;
@@ -255,9 +292,13 @@ class NetworkEnd final : public WrappedTransport {
     if (network_.way_of({Owed::withdrawal, rank(), peer, static_cast<std::uint64_t>(tag), 0}) == Way::rightly)
       WrappedTransport::cancel(receive);
   }
+  bool has_gone(int peer) noexcept override {
+    return network_.has_died(peer) && network_.turn >= *network_.dying->turn + network_.dying->seen_after;
+  }
   void poll(std::vector<Completion>& complete) override {
     if (turns_ != nullptr && !network_.is_over) turns_->pass(rank());
     check();
+    if (network_.has_died(rank())) return;
     for (Repeated& each : repeated_) {
       // Once per turn: a rank that answers each would never come to an end.
       if (network_.turn >= each.until_turn || each.turn == network_.turn || network_.is_over) continue;
@@ -328,9 +369,10 @@ class NetworkEnd final : public WrappedTransport {
     }
     if (way == Way::omitted || way == Way::all_omitted) return true;
     if (way == Way::under_another_tag) ++network_.sent[{rank(), peer, tag = max_tag()}];
-    if (way == Way::again) repeated_.push_back({packet, peer, token, network_.turn + kRepeatedTurns});
+    const bool is_repeated = way == Way::again || way == Way::all_again;
+    if (is_repeated) repeated_.push_back({packet, peer, token, network_.turn + kRepeatedTurns});
     if (way == Way::of_another_epoch) header.sequence += kSlots / 2;
-    if (is_list && way != Way::rightly) {
+    if (is_list && way != Way::rightly && !is_repeated) {
       change(list, way, network_.mutation->item);
       header.list.items = list.size();
       header.payload_bytes = static_cast<std::uint32_t>(list.size() * sizeof(SentMessage));
@@ -357,12 +399,21 @@ class NetworkEnd final : public WrappedTransport {
     const bool is_late = way == Way::late;
     if (way == Way::again || is_late) {
       const int from_turn = network_.turn + (is_late ? 2 * kLateTurns : 0);
-      farewells_.push_back({header, is_late, from_turn, network_.turn + kRepeatedTurns});
+      const ConstBytes packet = ConstBytes(to).first(sizeof header);
+      network_.delayed.push_back(
+          {rank(), {packet.begin(), packet.end()}, is_late, from_turn, network_.turn + kRepeatedTurns});
       network_.late += is_late ? 1 : 0;
     }
     if (way == Way::of_another_rank) header.source = static_cast<std::uint32_t>(kSize - rank()) - header.source;
     if (is_late || way == Way::omitted || way == Way::all_omitted) ++header.communicator;
     std::memcpy(to.data(), &header, sizeof header);
+  }
+  /// This rank sends nothing more.
+  void leave_to_network() {
+    for (Repeated& each : std::exchange(repeated_, {}))
+      network_.delayed.push_back({each.peer, std::move(each.packet), false, network_.turn, each.until_turn});
+    for (Late& each : std::exchange(late_.packets, {}))
+      network_.delayed.push_back({late_.peer, std::move(each.packet), true, late_.turn, late_.turn});
   }
 
   struct Repeated {
@@ -382,13 +433,6 @@ class NetworkEnd final : public WrappedTransport {
     int turn = 0;
     std::vector<Late> packets;
   } late_;
-  struct Farewell {
-    Header packet;
-    bool is_late = false;
-    int from_turn = 0;
-    int until_turn = 0;
-  };
-  std::vector<Farewell> farewells_;  ///< that are still to come
   Network& network_;
   Turns* const turns_;
   struct Receive {
@@ -516,7 +560,7 @@ inline void make_engines(const Ranks& ranks, Network& network, Turns* turns = nu
   RanksOptions options = ranks_of({0, 1, 2});
   options.engine.operation_slots = kSlots;
   options.engine.stall_timeout_ms = 0;
-  options.transport.rendezvous_bytes = 1000;
+  options.transport.rendezvous_bytes = 3000;  // packets are shorter
   auto transports = make_local_transports(options.nodes, options.transport);
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < kSize; ++rank)
