@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/pause.hpp"
-#include "engine/yielding.hpp"
+#include "host/pause.hpp"
+#include "host/yielding.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -57,19 +57,19 @@ bool FlagExchange::try_wait(const Operation& operation, const Step& step) const 
   const auto comes_within = [&](int looks) {
     for (; looks > 0; --looks) {
       if (is_there()) return true;
-      pause();
+      host::pause();
     }
     return false;
   };
-  const auto comes_while_others_run = [&](Yields& yields) {
+  const auto comes_while_others_run = [&](host::Yields& yields) {
     for (int left = kMostYields; left > 0 && yields.are_useful(); --left) {
-      yield(yields);
+      host::yield(yields);
       if (is_there()) return true;
     }
     return false;
   };
   if (!comes_within(kFewLooks)) {
-    Yields& yields = yields_of_this_thread();
+    host::Yields& yields = host::yields_of_this_thread();
     const bool is_crowded = core_.shares_cores || yields.is_core_shared();
     if (is_crowded ? !comes_while_others_run(yields) : !comes_within(kLooks)) return false;
   }

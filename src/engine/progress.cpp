@@ -9,9 +9,9 @@
 #include <chrono>
 #include <new>
 
-#include "engine/pause.hpp"
 #include "engine/waiting.hpp"
-#include "engine/yielding.hpp"
+#include "host/pause.hpp"
+#include "host/yielding.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -178,11 +178,11 @@ void Progress::sleep(const Sleeper& sleeper, nanoseconds nap) {
     if (!is_worker) timeout = std::min<nanoseconds>(timeout, kPoke);
     // If nothing is in flight, only attention() ends the sleep of a progress thread.
     if (is_worker && sleeper.acquired.empty()) timeout = std::chrono::hours(24);
-    const std::int64_t tick = coarse_ns();
+    const std::int64_t tick = host::coarse_ns();
     const std::int64_t begin = steady_ns();
     sleep_on({listening.data(), count}, timeout);
     if (const nanoseconds took(steady_ns() - begin); took >= timeout)
-      sleeper.naps.ended(timeout, took, tick, coarse_ns());
+      sleeper.naps.ended(timeout, took, tick, host::coarse_ns());
   }
   for (std::size_t i = 0; i < count; ++i) listening[i].bell->sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -216,7 +216,7 @@ bool Progress::progress_and_check(Pollable& pollable, Caller caller) noexcept {
 }
 
 void Progress::completed_in_start(Pollable& pollable) noexcept {
-  const std::int64_t now_ns = coarse_ns();  // ten times faster than the precise clock
+  const std::int64_t now_ns = host::coarse_ns();  // ten times faster than the precise clock
   if (now_ns - pollable.checked_at_start_ns < kPeerCheck.count()) return;
   pollable.checked_at_start_ns = now_ns;
   pollable.check_peers(Caller::application);
@@ -255,7 +255,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
   if (finished.load(std::memory_order_acquire)) return;
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
   thread_local std::vector<Pollable*> acquired;
-  Yields& yields = yields_of_this_thread();
+  host::Yields& yields = host::yields_of_this_thread();
   thread_local Naps naps(timer_slack());
   Waiting waiting;
   std::int64_t moved_ns = 0;
@@ -279,7 +279,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
     awaited.yields_are_needless = yields.are_needless();
     const Pause next = waiting.next(awaited);
     if (next == Pause::spin) {
-      pause();
+      host::pause();
       continue;
     }
     if (count_.load(std::memory_order_relaxed) > 1) acquire(acquired, Caller::application, &home);
@@ -291,7 +291,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
       waiting.moved();
       moved_ns = 0;
     } else if (next == Pause::yield || std::ranges::any_of(acquired, transfers)) {
-      if (!awaited.polls_yield) yield(yields);
+      if (!awaited.polls_yield) host::yield(yields);
     } else {
       home.poke();
       sleep({Caller::application, &home, acquired, finished, generation, naps}, waiting.nap(awaited));
@@ -340,7 +340,7 @@ void Progress::thread_loop(const ProgressThreads::Worker& self) noexcept {
       continue;
     }
     switch (waiting.next(awaited)) {
-      case Pause::spin: pause(); break;
+      case Pause::spin: host::pause(); break;
       case Pause::yield:
         if (!awaited.polls_yield) ::sched_yield();
         break;

@@ -21,9 +21,9 @@ struct Awaited {
   bool is_transferring = false;            ///< long messages should be on their way, as measured
   bool polls_yield = false;                ///< polls of the transport let other threads have the core
   bool is_crowded = false;                 ///< ranks share cores: the one that is waited for may need this core
-  bool yields_are_late = false;            ///< see Yields
-  bool yields_are_futile = false;          ///< see Yields
-  bool yields_are_needless = false;        ///< see Yields
+  bool yields_are_late = false;            ///< see host::Yields
+  bool yields_are_futile = false;          ///< see host::Yields
+  bool yields_are_needless = false;        ///< see host::Yields
   std::chrono::nanoseconds nap_overrun{};  ///< see Naps
   /// Since something moved last. Asked for polls of a transport only.
   std::chrono::nanoseconds waited = std::chrono::nanoseconds::max();

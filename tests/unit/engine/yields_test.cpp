@@ -1,5 +1,5 @@
 // What a thread finds out about its yields, by simulated ones, and how it then waits.
-#include "engine/yields.hpp"
+#include "host/yields.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,9 @@
 
 namespace penstock::engine {
 namespace {
+
+using host::Turns;
+using host::Yields;
 
 /// A thread's core, of which others have a turn in each `period`-th yield; 0: never. A tick is 100 yields.
 struct Core {

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace penstock::engine {
+namespace penstock::host {
 
 /// Tells the processor that this thread polls. The other hardware thread of the core then gets the execution units, and
 /// leaving the loop costs less.
@@ -12,4 +12,4 @@ inline void pause() noexcept {
 #endif
 }
 
-}  // namespace penstock::engine
+}  // namespace penstock::host

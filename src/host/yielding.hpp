@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "engine/yields.hpp"
+#include "host/yields.hpp"
 
-namespace penstock::engine {
+namespace penstock::host {
 
 /// Changes with the kernel's tick, at which it takes the core from a thread that has had its turn. Ten times faster
 /// than a precise clock.
@@ -16,4 +16,4 @@ Yields& yields_of_this_thread() noexcept;
 /// Lets another thread have the core. `yields`: of this thread.
 void yield(Yields& yields) noexcept;
 
-}  // namespace penstock::engine
+}  // namespace penstock::host

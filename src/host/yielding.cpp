@@ -1,4 +1,4 @@
-#include "engine/yielding.hpp"
+#include "host/yielding.hpp"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -10,7 +10,7 @@
 #include <chrono>
 #include <cstdio>
 
-namespace penstock::engine {
+namespace penstock::host {
 namespace {
 
 /// How long this thread has waited for a core while it could run.
@@ -50,4 +50,4 @@ void yield(Yields& yields) noexcept {
   });
 }
 
-}  // namespace penstock::engine
+}  // namespace penstock::host

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace penstock::engine {
+namespace penstock::host {
 
 /// What others had of a thread's core since the thread began.
 struct Turns {
@@ -79,4 +79,4 @@ class Yields {
   bool shared_ = false;
 };
 
-}  // namespace penstock::engine
+}  // namespace penstock::host
