@@ -57,9 +57,9 @@ Collective normalized(const Collective& asked, int rank) {
   if (!is_neighborhood(collective.kind)) collective.graph = nullptr;
   if (collective.kind == CollectiveKind::barrier || collective.kind == CollectiveKind::bcast)
     collective.in_place = false;
-  if (is_rooted(collective.kind) && collective.root != rank) collective.in_place = false;
-  if (collective.kind == CollectiveKind::barrier) collective.count = 0;
   const bool is_far = is_rooted(collective.kind) && collective.root != rank;
+  if (is_far) collective.in_place = false;
+  if (collective.kind == CollectiveKind::barrier) collective.count = 0;
   if (!has_send_counts(collective.kind) || is_far) collective.send = {};
   if (!has_receive_counts(collective.kind) || is_far) collective.receive = {};
   if (collective.in_place && has_receive_counts(collective.kind)) collective.send = {};
@@ -120,12 +120,8 @@ std::uint64_t local_hash(const Collective& collective) {
 engine::Bindings bind(const Collective& collective, const Plan& plan, ConstBytes input, Bytes output) {
   // If MPI says that a buffer is not significant, the plan needs 0 bytes of it, and the given span is ignored.
   engine::Bindings bindings;
-  if (plan.input_bytes != 0) {
-    bindings.input = fitting(collective, true, input, plan.input_bytes);
-  }
-  if (plan.output_bytes != 0) {
-    bindings.output = fitting(collective, false, output, plan.output_bytes);
-  }
+  if (plan.input_bytes != 0) bindings.input = fitting(collective, true, input, plan.input_bytes);
+  if (plan.output_bytes != 0) bindings.output = fitting(collective, false, output, plan.output_bytes);
   if (plan.input_bytes == 0 || plan.output_bytes == 0) return bindings;
   if (base::overlap(bindings.input, bindings.output))
     refuse(std::string(name(collective.kind)) +

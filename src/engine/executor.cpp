@@ -89,8 +89,7 @@ void Executor::run(const std::shared_ptr<const Plan>& plan, const Bindings& bind
   Operation& started = next_operation();
   int polls = kPollsAtOnce;
   if (short_plan != nullptr && run_short(started, *short_plan, plan, bindings, arithmetic, signature, polls)) {
-    if (the<RemoteMessages>().has_epochs_to_close())
-      guarded([&] { return the<RemoteMessages>().close_epochs(), true; });
+    if (the<RemoteMessages>().has_epochs_to_close()) close_epochs();
     return after_run(lock);
   }
   OperationRun run(*this, started, nullptr);
@@ -187,10 +186,7 @@ void Executor::after_start(Locked& lock, Operation& started, Then then) {
   while (has_tasks && has_workers && the<SharedTasks>().run_front(started, lock)) {
   }
   if (has_remote && started.is_finished())
-    guarded([&] {
-      the<RemoteMessages>().close_epochs();
-      return true;
-    });
+    close_epochs();
   else
     update_active();
   // An operation that completed at once still processes notices of failures.
@@ -208,17 +204,16 @@ void Executor::after_start(Locked& lock, Operation& started, Then then) {
 void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan) {
   Call& call = operation.call;
   const CompiledPlan* const compiled = plans_.get(plan, node.team, node.shared_limit_bytes, plan_tags_);
-  if (call.bindings.input.size() < plan->input_bytes || call.bindings.output.size() < plan->output_bytes)
-    throw Error(ErrorCode::invalid_argument,
-                "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) +
-                    " bytes of input and " + std::to_string(plan->output_bytes) + " of output, given " +
-                    std::to_string(call.bindings.input.size()) + " and " + std::to_string(call.bindings.output.size()),
-                rank);
-  if (!call.bindings.scratch.empty() && call.bindings.scratch.size() < plan->scratch_bytes)
-    throw Error(ErrorCode::invalid_argument,
-                "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->scratch_bytes) +
-                    " bytes of scratch memory, given " + std::to_string(call.bindings.scratch.size()),
-                rank);
+  const auto need = [&](std::uint64_t bytes, const char* what, ConstBytes given) {
+    if (given.size() < bytes)
+      throw Error(ErrorCode::invalid_argument,
+                  "the plan '" + plan->algorithm + "' needs " + std::to_string(bytes) + " bytes of " + what +
+                      ", given " + std::to_string(given.size()),
+                  rank);
+  };
+  need(plan->input_bytes, "input", call.bindings.input);
+  need(plan->output_bytes, "output", call.bindings.output);
+  if (!call.bindings.scratch.empty()) need(plan->scratch_bytes, "scratch memory", call.bindings.scratch);
   call.plan = std::move(plan);
   call.compiled = compiled;
   if (operation.has_failed()) return;
@@ -265,6 +260,13 @@ bool Executor::guarded(Function function) noexcept {
   }
   update_active();
   return moved;
+}
+
+void Executor::close_epochs() noexcept {
+  guarded([&] {
+    the<RemoteMessages>().close_epochs();
+    return true;
+  });
 }
 
 bool Executor::progress(Caller by) noexcept {

@@ -74,6 +74,8 @@ class Executor final : public Engine,
   /// Runs the function. If it throws, all operations fail.
   template <typename Function>
   bool guarded(Function function) noexcept;
+  /// After an operation that is over at once.
+  void close_epochs() noexcept;
   void update_active();
 
   mutable EngineLock lock_{operations};
