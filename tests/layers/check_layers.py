@@ -10,7 +10,12 @@ Each function of MPI that `src/mpi/` calls has a line in src/preload/own_calls.h
 intercept Penstock's own call.
 
 Mechanisms of the engine include no other one, also not by other headers. The parts of its messages between nodes include only parts
-that are declared before them.
+that are declared before them. (What a mechanism must say, and how few fields an operation has, the compiler checks:
+tests/unit/engine/mechanism_test.cpp.)
+
+A header of what runs plans has fewer than 400 lines with its .cpp file, blank ones and comments aside. What is done everywhere in one
+way is defined once. A folder of collectives has the name of an operation in algorithms.def, and no planner only calls another one:
+that is a row.
 
 Usage: check_layers.py [--quiet] [ROOT]
 Prints "ok FILE" (not with --quiet) or "not ok FILE" for each file. The exit status is 1 if one is not ok.
@@ -35,6 +40,22 @@ OWN_CALLS = Path("src/preload/own_calls.hpp")
 COMMENT_OR_TEXT = re.compile(r'//.*|"[^"\n]*"')
 CALL_OF_MPI = re.compile(r"\b(MPI_[A-Z][a-z]\w*)\s*\(")
 CLASS = re.compile(r"^(?:class|struct) (\w+)[^;{]*\{", re.MULTILINE)
+#: Where a class with its members stays small.
+SMALL = ("engine", "comm", "plan")
+MOST_LINES = 400
+#: The checks of regions, of overlaps, the hash of arguments, a list of ranks in words. For other arguments one may call it.
+DEFINED_ONCE = {
+    "is_inside": "src/plan/region.hpp",
+    "overlap": "src/base/overlap.hpp",
+    "mix": "src/base/hash.hpp",
+    "ranks_text": "src/base/ranks_text.cpp",
+}
+DEFINITION = re.compile(r"^(?:[\w:<>&*]+ )+(\w+)\([^;]*?\)(?: const)?(?: noexcept)? \{", re.MULTILINE)
+ALGORITHMS = Path("src/collectives/algorithms.def")
+ROW = re.compile(r"^PENSTOCK_ALGORITHM\w*\((\w+), ", re.MULTILINE)
+NO_OPERATIONS = {"parts", "cost", "choose"}
+FORWARDER = re.compile(r"^Plan (\w+)\([^)]*\) \{\n  return [^;]*;\n\}", re.MULTILINE)
+SHORT_FILE = 16  # lines; a longer one has more than the call
 
 
 @dataclass
@@ -114,7 +135,55 @@ def check(root: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
         if path.suffix in SOURCES and path not in covered:
             files.append(path)
             wrong.append((path, "its folder has no row in the table"))
-    return files, wrong + arrows_in_the_engine(root) + calls_that_are_intercepted(root)
+    wrong += arrows_in_the_engine(root) + calls_that_are_intercepted(root)
+    return files, wrong + large_classes(root) + repeated_definitions(root) + misplaced_planners(root)
+
+
+def lines_of_code(path: Path) -> int:
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
+    return sum(bool(line) and not line.startswith("//") for line in lines)
+
+
+def large_classes(root: Path) -> list[tuple[Path, str]]:
+    """Return (header, what is wrong) for each that is too large with its .cpp file."""
+    headers = [path for layer in SMALL for path in sorted((root / "src" / layer).rglob("*.hpp"))]
+    lines = {path: lines_of_code(path) + lines_of_code(path.with_suffix(".cpp")) for path in headers}
+    return [
+        (path, f"has {count} lines with its .cpp file; {MOST_LINES} are too many")
+        for path, count in lines.items()
+        if count >= MOST_LINES
+    ]
+
+
+def repeated_definitions(root: Path) -> list[tuple[Path, str]]:
+    """Return (file, what is wrong) for each function of a name that another place has."""
+    wrong = []
+    for path in sorted((root / "src").rglob("*.[ch]pp")):
+        text = path.read_text(encoding="utf-8")
+        for name in sorted(set(DEFINITION.findall(text)) & set(DEFINED_ONCE)):
+            if str(path.relative_to(root)) != DEFINED_ONCE[name] and f"base::{name}(" not in text:
+                wrong.append((path, f"defines {name}(), as {DEFINED_ONCE[name]} does"))
+    return wrong
+
+
+def misplaced_planners(root: Path) -> list[tuple[Path, str]]:
+    """Return (file, what is wrong) for each folder of no operation, and each planner that only calls another one."""
+    if not (root / ALGORITHMS).exists():
+        return []
+    kinds = set(ROW.findall((root / ALGORITHMS).read_text(encoding="utf-8")))
+    wrong = []
+    for folder in sorted(path for path in (root / ALGORITHMS).parent.iterdir() if path.is_dir()):
+        # `neighbor` has all operations of neighbourhoods, `scan` has exscan too.
+        if folder.name not in NO_OPERATIONS and not any(kind.startswith(folder.name) for kind in kinds):
+            wrong.append((folder, f"is the folder of no operation in {ALGORITHMS}"))
+        for path in sorted(folder.glob("*.cpp")):
+            text = path.read_text(encoding="utf-8")
+            if len(text.splitlines()) < SHORT_FILE:
+                wrong += [
+                    (path, f"{name} only calls another planner: make it a row of {ALGORITHMS}")
+                    for name in FORWARDER.findall(text)
+                ]
+    return wrong
 
 
 def calls_that_are_intercepted(root: Path) -> list[tuple[Path, str]]:
@@ -201,7 +270,7 @@ def main() -> int:
     roots = [argument for argument in arguments if argument != "--quiet"] or [Path(__file__).parents[2]]
     root = Path(roots[0]).resolve()
     files, wrong = check(root)
-    for path in files:
+    for path in [*files, *sorted({where for where, _ in wrong} - set(files))]:
         reasons = [reason for where, reason in wrong if where == path]
         if reasons or not quiet:
             print("not ok" if reasons else "ok", path.relative_to(root))

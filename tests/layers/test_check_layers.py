@@ -112,6 +112,29 @@ def test_no_mechanism_knows_another_and_no_part_a_later_one(
     assert f"can use {other}" in wrong[0][1]
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("src/engine/core.hpp", "class Core {\n" + "  int x;\n" * 399 + "};\n", "400 are too many"),
+        ("src/engine/own.cpp", "bool overlap(int a, int b) {\n}\n", "defines overlap()"),
+        ("src/engine/own.cpp", "constexpr std::uint64_t mix(std::uint64_t a) {\n}\n", "defines mix()"),
+        ("src/collectives/bcast/ring.cpp", "Plan ring(const Team& t) {\n  return chain(t);\n}\n", "make it a row"),
+        ("src/collectives/rings/ring.cpp", "", "is the folder of no operation"),
+    ],
+)
+def test_what_is_large_or_repeated_or_misplaced_is_reported(project: Path, file: str, text: str, expected: str) -> None:
+    table = project / "docs/architecture.md"
+    table.write_text(TABLE + "| `src/collectives/` | planners | base, plan | – |\n")
+    (project / "src/collectives/bcast").mkdir(parents=True)
+    (project / "src/collectives/algorithms.def").write_text("PENSTOCK_ALGORITHM(bcast, ring, any_team)\n")
+    (project / "src/base/fewer.cpp").write_text("// A comment\n\n" * 400)
+    assert check_layers.check(project)[1] == []
+    (project / file).parent.mkdir(parents=True, exist_ok=True)
+    (project / file).write_text(text)
+    _, wrong = check_layers.check(project)
+    assert [expected in reason for _, reason in wrong] == [True]
+
+
 def test_mechanisms_that_cannot_be_read_are_an_error(project: Path) -> None:
     (project / "src/engine/routes.hpp").write_text("class Routes {\n};\n")
     _, wrong = check_layers.check(project)
