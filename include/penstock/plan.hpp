@@ -49,8 +49,11 @@ using StepId = std::uint32_t;
 enum class StepKind : std::uint8_t {
   send,           ///< `from` goes to `peer` under `tag`; complete when `from` may be reused
   recv,           ///< `to` is filled with the message of `peer` under `tag`
-  signal,         ///< tells `peer` (same node) under `tag` that the dependencies are complete; a release fence
-  wait,           ///< waits for the `signal` of `peer` under `tag`; an acquire fence
+  signal,         ///< tells `peer` (same node) under `tag` that the dependencies are complete; a release fence.
+                  ///< With a `to` in shared memory (by flags): also how many bytes this rank has for it, see
+                  ///< kToldLengthBytes
+  wait,           ///< waits for the `signal` of `peer` under `tag`; an acquire fence. With a `from` in shared memory:
+                  ///< the length that `peer` tells must be that of `from`
   compute,        ///< the `computation` of `from`, which lies in `source`, and `to`
   publish_tasks,  ///< this rank's memory is ready for the tasks of `task_group`. Complete when all of them that touch
                   ///< this rank's memory are; any core may run them
@@ -106,6 +109,9 @@ struct TaskGroup {
 
 inline constexpr std::uint32_t kMaxTag = (1u << 16) - 1;
 inline constexpr std::uint64_t kFlaggedBytes = 2048;  ///< see Plan::by_flags
+/// The memory of a length that a signal tells, at the offset of its region in its rank's shared buffer. The size of the
+/// region is the length. The wait states it too: ranks that disagree fail, as by a message of another size.
+inline constexpr std::uint64_t kToldLengthBytes = 8;
 
 struct Step {
   Region from{};
@@ -145,8 +151,9 @@ struct Plan {
   std::uint16_t tree_levels = 0;         ///< height of the tree that `level` counts, equal on all ranks; 0: no tree
   std::uint16_t application_levels = 0;  ///< how many of them, from the leaves on, run on Lane::application
   /// A short exchange inside a node, equal on all ranks. One flag beside a rank's shared buffer tells peers how many
-  /// rounds it has published; the tag of a signal or wait is its round. Such a plan has no tasks and messages, and at
-  /// most kFlaggedBytes of shared memory. No rank writes its output before its last wait. See plan/rules.hpp.
+  /// rounds it has published; the tag of a signal or wait is its round. Such a plan has no tasks, and at most
+  /// kFlaggedBytes of data in shared memory. No rank writes its output before its last wait. See plan/rules.hpp.
+  /// If it has messages too, they go as those of other plans.
   bool by_flags = false;
   std::vector<Step> steps;
   std::vector<StepId> dependencies;
@@ -221,6 +228,14 @@ class PlanBuilder {
   }
   StepId wait(int peer, std::uint32_t tag, std::span<const StepId> after) {
     return add({.peer = peer, .tag = tag, .kind = StepKind::wait}, after);
+  }
+
+  /// They tell and check a length, see kToldLengthBytes.
+  StepId signal_length(Region length, int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.to = length, .peer = peer, .tag = tag, .kind = StepKind::signal}, after);
+  }
+  StepId wait_length(Region length, int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.from = length, .peer = peer, .tag = tag, .kind = StepKind::wait}, after);
   }
 
   /// Adds a task to the plan and returns its index. publish_tasks() publishes tasks that have been added.

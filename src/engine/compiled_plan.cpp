@@ -40,6 +40,7 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
     dependency_counts_[id] = plan.steps[id].dependency_count;
     const Step& step = plan.steps[id];
     reads_peers_ |= plan::touches(step).reads_remote;
+    has_messages_ |= step.kind == StepKind::send || plan::takes_message(step);
     takes_from_node_ |= plan::consumes(step) && team.same_node(team.rank, step.peer);
   }
   for (const auto& [first, second] : edges) ++dependency_counts_[second];

@@ -36,7 +36,8 @@ class CompiledPlan {
   const std::vector<StepId>& roots() const { return roots_; }  ///< steps without dependencies, in order
   std::span<const StepId> dependents(StepId step) const { return dependents_.of(step); }
   bool reads_peers() const { return reads_peers_; }
-  bool leaves_node() const { return leaves_node_; }          ///< has messages between nodes
+  bool leaves_node() const { return leaves_node_; }  ///< has messages between nodes
+  bool has_messages() const { return has_messages_; }
   bool takes_from_node() const { return takes_from_node_; }  ///< has steps that take a message or signal of this node
   /// Of a step that sends to or receives from another node. Sender and receiver compute the same tag for a message. Two
   /// messages of one rank to another have the same tag only if both ranks post the second after the first is complete.
@@ -75,6 +76,7 @@ class CompiledPlan {
   std::vector<std::uint32_t> short_exchange_;
   bool reads_peers_ = false;
   bool leaves_node_ = false;
+  bool has_messages_ = false;
   bool takes_from_node_ = false;
 };
 

@@ -191,7 +191,14 @@ void Core::fail_mismatch(Operation& operation, int peer, const std::string& what
   // Ranks that learned of a death in different operations may call different operations afterwards. Report the death.
   if (const int gone = detector.find_dead(); gone >= 0)
     return fail(operation, FailureDetector::gone_error(gone, describe(operation)));
-  fail(operation, mismatch_error(peer, describe(operation), what), true, peer);
+  // What came may be a piece of a block whose length the peer has told.
+  const std::string lengths = differing_lengths(operation, peer);
+  fail(operation, mismatch_error(peer, describe(operation), lengths.empty() ? what : lengths), true, peer);
+}
+
+std::string Core::other_length(int peer, std::uint64_t sent_bytes, std::uint64_t expected_bytes) const {
+  return "rank " + std::to_string(peer) + " sent " + std::to_string(sent_bytes) + " bytes where rank " +
+         std::to_string(rank) + " expected " + std::to_string(expected_bytes) + " bytes";
 }
 
 Error Core::mismatch_error(int peer, const std::string& where, const std::string& what) const {

@@ -119,12 +119,16 @@ class Core {
   /// The same for any exception.
   void fail(Operation& operation, const std::exception_ptr& thrown, const char* what);
   void fail_mismatch(Operation& operation, int peer, const std::string& what);
+  /// Why it is a mismatch.
+  std::string other_length(int peer, std::uint64_t sent_bytes, std::uint64_t expected_bytes) const;
   void fail_all(const Error& error) noexcept;
   void on_notice(const Header& header, ConstBytes payload);
   /// Answers or drops a message for an operation that is over here.
   void on_late(const Header& header);
 
   // Calls from one mechanism to others.
+  /// Why an operation cannot match if a flag of the peer has told another length than this rank expects; or empty.
+  virtual std::string differing_lengths(const Operation& operation, int peer) const = 0;
   /// A message for a step or an operation has come.
   virtual void arrive(const Header& header, ConstBytes payload) = 0;
   /// Gives a message to a step that is ready for it.

@@ -1,9 +1,11 @@
 #include "engine/flag_exchange.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "host/pause.hpp"
 #include "host/yielding.hpp"
+#include "plan/order.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -47,6 +49,11 @@ void FlagExchange::post(Operation& operation, StepId step) {
 }
 
 void FlagExchange::publish(const Operation& operation, const Step& step) {
+  // The first signal of a round raises the flag for all of them.
+  if (plan::tells_length(step) && !flags_.is_published(operation.sequence, step.tag))
+    for (const Step& each : operation.plan().steps)
+      if (each.kind == StepKind::signal && each.tag == step.tag && plan::tells_length(each))
+        std::memcpy(operation.shared + each.to.offset_bytes, &each.to.size_bytes, kToldLengthBytes);
   flags_.publish(operation.sequence, step.tag, operation.call.signature);
   core_.slot(core_.local(step.peer)).bell.ring();
 }
@@ -73,7 +80,28 @@ bool FlagExchange::try_wait(const Operation& operation, const Step& step) const 
     const bool is_crowded = core_.shares_cores || yields.is_core_shared();
     if (is_crowded ? !comes_while_others_run(yields) : !comes_within(kLooks)) return false;
   }
-  return flags_.of(peer, operation.sequence).signature == operation.call.signature;
+  return flags_.of(peer, operation.sequence).signature == operation.call.signature &&
+         (!plan::tells_length(step) || told_by_peer(operation, step) == step.from.size_bytes);
+}
+
+std::uint64_t FlagExchange::told_by_peer(const Operation& operation, const Step& wait) const {
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, flags_.of(core_.local(wait.peer), operation.sequence).data + wait.from.offset_bytes,
+              kToldLengthBytes);
+  return bytes;
+}
+
+std::optional<FlagExchange::Lengths> FlagExchange::different_lengths(const Operation& operation, int peer) const {
+  if (!operation.plan().by_flags) return std::nullopt;
+  for (const Step& step : operation.plan().steps) {
+    if (step.kind != StepKind::wait || step.peer != peer || !plan::tells_length(step)) continue;
+    if (!has_published(operation, step) ||
+        flags_.of(core_.local(peer), operation.sequence).signature != operation.call.signature)
+      continue;
+    const Lengths lengths{told_by_peer(operation, step), step.from.size_bytes};
+    if (lengths.told != lengths.expected) return lengths;
+  }
+  return std::nullopt;
 }
 
 ConstBytes FlagExchange::of_peer(const Operation& operation, const Step& step) const {
@@ -96,6 +124,8 @@ bool FlagExchange::receive() {
     std::erase(states_[*operation].waiting, step);
     if (flags_.of(core_.local(peer), operation->sequence).signature != operation->call.signature) {
       core_.fail_mismatch(*operation, peer, "they called different operations, or with different arguments");
+    } else if (different_lengths(*operation, peer)) {
+      core_.fail_mismatch(*operation, peer, "their lengths differ");
     } else {
       core_.complete(*operation, step);
       core_.drain();

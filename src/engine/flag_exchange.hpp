@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,12 @@ class FlagExchange final : public Mechanism {
   bool is_published(const Operation& operation, StepId step) const {
     return operation.step(step).to.buffer == Buffer::shared && step < states_[operation].published_before;
   }
+  /// What a peer that has published told of its length, if this rank expects another one.
+  struct Lengths {
+    std::uint64_t told;
+    std::uint64_t expected;
+  };
+  std::optional<Lengths> different_lengths(const Operation& operation, int peer) const;
   /// For a peer that has completed the operation: a step that still waits for this peer, or kNone.
   StepId find_missing(const Operation& operation, int peer) const;
 
@@ -69,6 +76,8 @@ class FlagExchange final : public Mechanism {
     return flags_.has_published(core_.local(step.peer), operation.sequence, step.tag);
   }
   bool try_wait(const Operation& operation, const Step& step) const;
+  /// The flag is published.
+  std::uint64_t told_by_peer(const Operation& operation, const Step& wait) const;
   StepId find_published(const Operation& operation) const;
 
   Core& core_;
@@ -104,6 +113,7 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
     }
     kept->call.plan = plan;
   }
+  if (kept->call.compiled->has_messages()) return false;
   Operation& fast = *kept;
   Call& call = fast.call;
   call.bindings = bindings;

@@ -20,8 +20,9 @@ struct Flag {
   /// Flags::count_of() the last round whose data are complete.
   std::atomic<std::uint64_t> published{0};
   std::uint64_t signature = 0;
-  std::byte data[kFlaggedBytes];
+  std::byte data[plan::kFlagMemoryBytes];
 };
+static_assert(offsetof(Flag, data) + plan::kBesideFlagBytes == 64);
 
 /// The flags of all ranks of a node. Each rank has kEntries flags; an operation uses the one of its sequence modulo
 /// kEntries. Invariant: a rank overwrites a flag only when release_before() of all other ranks has passed the operation
@@ -45,6 +46,9 @@ class Flags {
   void take();
   /// Whether this rank may write its flag for this operation.
   bool is_free(std::uint64_t sequence);
+  bool is_published(std::uint64_t sequence, std::uint32_t round) const {
+    return used_for_[sequence % kEntries] >= count_of(sequence, round);
+  }
   /// Rounds that are already published are not published again.
   void publish(std::uint64_t sequence, std::uint32_t round, std::uint64_t signature);
   /// Sequentially consistent, since a sleeper asks after it has raised Doorbell::sleepers: an acquire load could be

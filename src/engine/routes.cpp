@@ -38,7 +38,7 @@ void Routes::issue(Operation& operation, StepId step) {
   const Step& what = operation.step(step);
   const bool by_flags = operation.plan().by_flags;
   switch (what.kind) {
-    case StepKind::send:
+    case StepKind::send: return send_step(operation, step);
     case StepKind::signal:
       if (by_flags) return the<FlagExchange>().post(operation, step);
       return send_step(operation, step);
@@ -102,10 +102,7 @@ void Routes::deliver(Operation& operation, StepId step, const Header& header, Co
   }
   const std::uint64_t expected_bytes = plan::consumed_bytes(what);
   if (header.message.bytes != expected_bytes)
-    return fail_mismatch(operation, what.peer,
-                         "rank " + std::to_string(what.peer) + " sent " + std::to_string(header.message.bytes) +
-                             " bytes where rank " + std::to_string(rank) + " expected " +
-                             std::to_string(expected_bytes) + " bytes");
+    return fail_mismatch(operation, what.peer, other_length(what.peer, header.message.bytes, expected_bytes));
   if (header.kind == MessageKind::eager) {
     const trace::Span span("recv", "progress", payload.size());
     if (what.kind == StepKind::compute)

@@ -81,6 +81,11 @@ class Routes : public Core {
   bool is_touched(const Operation& operation) const final {
     return any([&](const auto& mechanism) { return mechanism.is_touched(operation); });
   }
+  std::string differing_lengths(const Operation& operation, int peer) const final {
+    const std::optional<FlagExchange>& flags = std::get<std::optional<FlagExchange>>(mechanisms_);
+    const auto lengths = flags ? flags->different_lengths(operation, peer) : std::nullopt;
+    return lengths ? other_length(peer, lengths->told, lengths->expected) : "";
+  }
   void send_step(Operation& operation, StepId step);
   void on_completed(const Header& header);
   void on_promised(const Header& header);

@@ -41,8 +41,10 @@ std::string describe(const Plan& plan, const Step& step) {
   switch (step.kind) {
     case StepKind::send: return kind + " " + describe(step.from) + " to " + peer + tag;
     case StepKind::recv: return kind + " " + describe(step.to) + " from " + peer + tag;
-    case StepKind::signal: return kind + " to " + peer + tag;
-    case StepKind::wait: return kind + " " + peer + tag;
+    case StepKind::signal:
+    case StepKind::wait:
+      return kind + (step.kind == StepKind::signal ? " to " : " ") + peer + tag +
+             (tells_length(step) ? " of " + std::to_string(told_length(step).size_bytes) + " bytes" : "");
     case StepKind::compute: break;
     case StepKind::publish_tasks: {
       if (step.task_group >= plan.task_groups.size()) return kind;

@@ -34,6 +34,12 @@ constexpr bool takes_message(const Step& step) {
 }
 constexpr bool consumes(const Step& step) { return takes_message(step) || step.kind == StepKind::wait; }
 
+/// What a signal tells or a wait checks, see kToldLengthBytes.
+constexpr const Region& told_length(const Step& step) { return step.kind == StepKind::signal ? step.to : step.from; }
+constexpr bool tells_length(const Step& step) {
+  return (step.kind == StepKind::signal || step.kind == StepKind::wait) && told_length(step).buffer == Buffer::shared;
+}
+
 /// What two steps that match have in common.
 struct LinkKey {
   std::int32_t from, to;  ///< ranks

@@ -18,8 +18,11 @@ std::string beyond(const Plan& plan, const Region& region) {
 
 bool is_allowed_by_flags(const Step& step) {
   if (step.kind == StepKind::compute) return !takes_message(step) && !has_blocks(step);
-  return step.kind == StepKind::signal || step.kind == StepKind::wait;
+  return step.kind != StepKind::publish_tasks;
 }
+
+bool is_flag(const Step& step) { return step.kind == StepKind::signal || step.kind == StepKind::wait; }
+Region place_of_length(const Step& step) { return {told_length(step).offset_bytes, kToldLengthBytes, Buffer::shared}; }
 
 }  // namespace
 
@@ -42,6 +45,10 @@ std::string violated_step_rule(const Plan& plan, StepId id) {
   if (touches.reads && !is_inside(step.from, plan)) return beyond(plan, step.from);
   if (touches.writes && !is_inside(step.to, plan)) return beyond(plan, step.to);
   if (touches.writes && step.to.buffer == Buffer::input && step.to.size_bytes > 0) return "writes the input";
+  if (tells_length(step) && !plan.by_flags) return "tells a length, but the plan does not go by flags";
+  if (tells_length(step) &&
+      !is_inside(place_of_length(step), step.kind == StepKind::signal ? plan.shared_bytes : kFlagMemoryBytes))
+    return "tells a length outside of the shared buffer";
 
   if (step.kind != StepKind::compute || has_blocks(step)) return {};
   if (takes_message(step)) return "reads a peer's private memory and is no transform";
@@ -71,9 +78,9 @@ std::string violated_task_rule(const Plan& plan, std::size_t id, std::span<const
 std::string violated_flag_rule(const Plan& plan) {
   if (!plan.by_flags) return {};
   if (!plan.tasks.empty()) return "it has shared tasks";
-  if (plan.shared_bytes > kFlaggedBytes)
+  if (plan.shared_bytes > kFlagMemoryBytes)
     return "it publishes " + std::to_string(plan.shared_bytes) + " bytes, more than the " +
-           std::to_string(kFlaggedBytes) + " that fit beside a flag";
+           std::to_string(kFlagMemoryBytes) + " that fit beside a flag";
   const Order order(plan);
   StepId end_of_waits = 0;
   for (StepId id = 0; id < plan.steps.size(); ++id)
@@ -85,7 +92,8 @@ std::string violated_flag_rule(const Plan& plan) {
     const Step& step = plan.steps[id];
     const std::string which = "step " + std::to_string(id) + " ";
     if (!is_allowed_by_flags(step)) return which + "is of a kind that a short exchange does not have";
-    if (step.tag >= kFlagRounds) return which + "has a tag that is no round below " + std::to_string(kFlagRounds);
+    if (is_flag(step) && step.tag >= kFlagRounds)
+      return which + "has a tag that is no round below " + std::to_string(kFlagRounds);
     if (step.kind == StepKind::signal) {
       if (last_signal != nullptr && step.tag < last_signal->tag) return which + "publishes a round after a later one";
       if (last_signal != nullptr && step.tag == last_signal->tag && published < needed.size())
@@ -96,6 +104,15 @@ std::string violated_flag_rule(const Plan& plan) {
       published = needed.size();
     }
     if (step.kind == StepKind::wait) needed.push_back(id);
+    if (step.kind == StepKind::signal && tells_length(step)) {
+      const Region place = place_of_length(step);
+      for (const Step& other : plan.steps) {
+        const bool tells_there = &other != &step && other.kind == StepKind::signal && tells_length(other) &&
+                                 overlap(place_of_length(other), place);
+        if (tells_there || (touches(other).writes && other.to.buffer == Buffer::shared && overlap(other.to, place)))
+          return which + "tells a length in memory that has another use";
+      }
+    }
     if (!touches(step).writes) continue;
     if (step.to.buffer == Buffer::output && id < end_of_waits) return which + "writes before all waits are complete";
     if (step.to.buffer != Buffer::shared) continue;

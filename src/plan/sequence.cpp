@@ -160,11 +160,26 @@ StepId Sequence::move(std::span<const Move> moves, std::uint64_t element_bytes, 
   return step;
 }
 
-StepId Sequence::signal(int peer, std::uint32_t tag, After after) {
-  begin(after);
+void Sequence::wait_for_shared() {
   for (const auto& [begin_bytes, piece] : pieces_[static_cast<std::size_t>(Buffer::shared)])
     waits_.push_back(piece.writer);
+}
+
+StepId Sequence::signal(int peer, std::uint32_t tag, After after) {
+  begin(after);
+  wait_for_shared();
   return builder_.signal(peer, tag, waits());
+}
+
+StepId Sequence::signal_length(Region length, int peer, std::uint32_t tag, After after) {
+  begin(after);
+  wait_for_shared();
+  return builder_.signal_length(length, peer, tag, waits());
+}
+
+StepId Sequence::wait_length(Region length, int peer, std::uint32_t tag, After after) {
+  begin(after);
+  return last_wait_[peer] = builder_.wait_length(length, peer, tag, waits());
 }
 
 StepId Sequence::publish(Region published, int peer, std::uint32_t tag, After after) {

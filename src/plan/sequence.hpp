@@ -72,6 +72,9 @@ class Sequence {
   /// overlaps a target. `element_bytes` is the element size of the plan.
   StepId move(std::span<const Move> moves, std::uint64_t element_bytes, After after = {});
   StepId signal(int peer, std::uint32_t tag, After after = {});
+  /// The same with a length, see kToldLengthBytes.
+  StepId signal_length(Region length, int peer, std::uint32_t tag, After after = {});
+  StepId wait_length(Region length, int peer, std::uint32_t tag, After after = {});
   /// A signal that waits for the writes of this region of the shared buffer only; with an empty region, for none.
   StepId publish(Region published, int peer, std::uint32_t tag, After after = {});
   StepId wait(int peer, std::uint32_t tag, After after = {});
@@ -105,6 +108,7 @@ class Sequence {
   Pieces& pieces(Region region) { return pieces_[static_cast<std::size_t>(region.buffer)]; }
   Pieces::iterator split(Pieces& pieces, std::uint64_t at_bytes);
   void begin(After after) { waits_.assign(after.begin(), after.end()); }
+  void wait_for_shared();
   void wait_to_read(Region region);
   void wait_to_write(Region region);
   void has_read(Region region, StepId step);

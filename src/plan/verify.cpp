@@ -177,6 +177,11 @@ class Verifier {
       const std::uint64_t consumed_bytes = plan::consumed_bytes(graph_->step(consumer));
       if (graph_->step(producer).from.size_bytes != consumed_bytes)
         found(graph_->words(producer) + ": the receiver expects " + std::to_string(consumed_bytes) + " bytes");
+      const Step& told = graph_->step(producer);
+      const Step& expected = graph_->step(consumer);
+      if (plan::tells_length(told) != plan::tells_length(expected) ||
+          (plan::tells_length(told) && plan::told_length(told) != plan::told_length(expected)))
+        found(graph_->words(producer) + ": the peer expects another length, or none");
     });
   }
 

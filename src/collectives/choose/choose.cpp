@@ -321,6 +321,9 @@ Default choose_default(const Team& team, const Collective& collective) {
     return collective.split == Collective::kAutomatic && team.size() > 1 && row != nullptr &&
            row->fits(team, collective);
   };
+  if ((collective.kind == CollectiveKind::gatherv || collective.kind == CollectiveKind::scatterv) &&
+      few_flags(team.size()) && fits_flags("shared"))
+    return {"shared", "one node: flags tell the lengths and carry short blocks; the root alone knows all counts"};
   if (few_flags(team.size()) && fits_flags("shared") &&
       collectives::published_bytes(team, collective) <= most_published_bytes)
     return {"shared", "at most " + kib(most_published_bytes) +

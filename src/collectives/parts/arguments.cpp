@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "collectives/parts/blocks.hpp"
+#include "collectives/parts/boxes.hpp"
+#include "collectives/parts/group.hpp"
 #include "collectives/parts/published.hpp"
+#include "plan/rules.hpp"
 
 namespace penstock::collectives {
 namespace {
@@ -67,6 +70,11 @@ bool small_on_one_node(const Team& team, const Collective& collective) {
   const std::uint64_t bytes = longest_block_bytes(team, collective);
   return bytes <= kSharedBytesPerRank && bytes * static_cast<std::uint64_t>(team.size()) <= kSharedBytesPerNode &&
          (team.size() == 1 || published_bytes(team, collective) <= team.shared_limit_bytes);
+}
+
+bool boxes_on_one_node(const Team& team, const Collective& collective) {
+  const int readers = collective.kind == CollectiveKind::gatherv ? 1 : team.size() - 1;
+  return node_count(team) == 1 && Boxes::fit(readers) && plan::kFlagMemoryBytes <= team.shared_limit_bytes;
 }
 
 bool is_reduce_scatter(CollectiveKind kind) {

@@ -19,7 +19,10 @@ bool any_team(const Team& team, const Collective& collective);
 bool power_of_two(const Team& team, const Collective& collective);
 /// All ranks are on one node, and the data of all of them is small compared with the node's shared memory.
 bool small_on_one_node(const Team& team, const Collective& collective);
-/// The same of a neighbourhood, whose ranks publish a block for each destination.
+/// All ranks are on one node, and few enough that a rank can tell each other one a length (Boxes). For gatherv and
+/// scatterv.
+bool boxes_on_one_node(const Team& team, const Collective& collective);
+/// small_on_one_node() of a neighbourhood, whose ranks publish a block for each destination.
 bool small_neighborhood(const Team& team, const Collective& collective);
 /// All ranks are on one node and can access each other's memory (Team::single_copy).
 bool shared_node(const Team& team, const Collective& collective);

@@ -168,6 +168,12 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::allgatherv, 0, 3 << 10), "bruck") << "the longest block decides";
   EXPECT_EQ(chosen_for_blocks(team({0, 0}), CollectiveKind::allgatherv, 8 << 10), "ring");
   EXPECT_EQ(chosen_for_blocks(with_cores, CollectiveKind::allgatherv), "divided");
+  for (const CollectiveKind kind : {CollectiveKind::gatherv, CollectiveKind::scatterv}) {
+    for (const std::uint64_t count : {0, 8, 4 << 20})
+      EXPECT_EQ(chosen(node, kind, count), "shared") << "no rank but the root knows other counts";
+    EXPECT_EQ(chosen(many(32), kind, 8), "linear");
+    EXPECT_EQ(chosen(team({0, 0, 1}), kind, 8), "linear");
+  }
   EXPECT_EQ(chosen_for_blocks(node, CollectiveKind::reduce_scatter), "staged");
   EXPECT_EQ(chosen_for_blocks(with_cores, CollectiveKind::reduce_scatter), "divided");
   Team copying = node;

@@ -264,6 +264,37 @@ TEST(Counts, ARankThatWaitsForNothingIsTold) {
   }
 }
 
+// The lengths of a pair may choose different ways: beside a flag, in pieces, or as one message.
+TEST(Counts, APairThatDisagreesIsToldBothLengths) {
+  constexpr std::uint64_t kLengths[] = {0, 3, 40, 2000, 3000, 70'000, 200'000};
+  for (const CollectiveKind kind : {CollectiveKind::gatherv, CollectiveKind::scatterv})
+    for (const std::uint64_t sent : kLengths)
+      for (const std::uint64_t expected : kLengths) {
+        const bool gathers = kind == CollectiveKind::gatherv;
+        const auto errors = outcomes({0, 0, 0}, [&](Comm& comm) {
+          const bool is_root = comm.rank() == 1;
+          Collective collective{.kind = kind, .count = 5, .root = 1};
+          if (comm.rank() == 2) collective.count = gathers ? sent : expected;
+          Blocks& blocks = gathers ? collective.receive : collective.send;
+          if (is_root) blocks.counts = {5, 5, gathers ? expected : sent};
+          std::vector<std::byte> whole(10 + kLengths[6]);
+          std::vector<std::byte> own(kLengths[6]);
+          const Bytes all = std::span(whole).first(is_root ? 10 + blocks.counts[2] : 0);
+          const Bytes mine = std::span(own).first(collective.count);
+          gathers ? comm.run(collective, mine, all) : comm.run(collective, all, mine);
+        });
+        const int reader = gathers ? 1 : 2;
+        const std::string both = "rank " + std::to_string(3 - reader) + " sent " + std::to_string(sent) +
+                                 " bytes where rank " + std::to_string(reader) + " expected " +
+                                 std::to_string(expected) + " bytes";
+        ASSERT_EQ(errors[static_cast<std::size_t>(reader)].has_value(), sent != expected) << both;
+        if (sent == expected) continue;
+        const Error& error = *errors[static_cast<std::size_t>(reader)];
+        EXPECT_EQ(error.code(), ErrorCode::mismatch);
+        EXPECT_NE(error.message().find(both), std::string::npos) << error.message();
+      }
+}
+
 TEST(UserOp, WhatItThrowsFailsTheOperationOnAllRanks) {
   const auto user = std::make_shared<const UserOp>(
       UserOp{.combine = [](ConstBytes, Bytes) { throw std::runtime_error("does not like these"); },

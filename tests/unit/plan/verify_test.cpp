@@ -307,12 +307,82 @@ TEST_F(FlagsTest, FindsThatOneRankAloneGoesByThem) {
   expect("the plans of ranks 0 and 1 differ in by_flags");
 }
 
-TEST_F(FlagsTest, FindsMessages) {
+TEST_F(FlagsTest, AcceptsMessages) {
   exchange(a, 1);
   exchange(b, 0);
-  a.send(in(0, 8), 1, 0);
-  b.recv(out(8, 8), 0, 0);
+  a.send(in(0, 8), 1, plan::kFlagRounds);
+  b.recv(out(8, 8), 0, plan::kFlagRounds);
+  EXPECT_EQ(findings(), std::vector<std::string>{});
+}
+
+TEST_F(FlagsTest, FindsTransforms) {
+  exchange(a, 1);
+  exchange(b, 0);
+  a.transform(in(0, 8), out(8, 8), std::vector<Block>{}, false, {});
   expect("plan 0 has by_flags, but step 4 is of a kind that a short exchange does not have");
+}
+
+// As gatherv to rank 1: both ranks state the length of the block.
+class LengthsTest : public FlagsTest {
+ protected:
+  static constexpr Region length(std::uint64_t size_bytes, std::uint64_t offset_bytes = 0) {
+    return {offset_bytes, size_bytes, Buffer::shared};
+  }
+  static Region published(PlanBuilder& builder) {
+    const Region all = builder.by_flags().shared(16);
+    return {all.offset_bytes + kToldLengthBytes, 8, all.buffer};
+  }
+  void exchange(Region told, Region expected) {
+    const Region block = published(a);
+    a.signal_length(told, 1, 0, std::vector{a.copy(in(0, 8), block)});
+    b.by_flags().read(block, 0, out(0, 8), {b.wait_length(expected, 0, 0, {})});
+  }
+};
+
+TEST_F(LengthsTest, AcceptsEqualOnes) {
+  exchange(length(8), length(8));
+  EXPECT_EQ(findings(), std::vector<std::string>{});
+}
+
+TEST_F(LengthsTest, FindsDifferentOnes) {
+  exchange(length(8), length(9));
+  expect("the peer expects another length, or none");
+}
+
+TEST_F(LengthsTest, FindsDifferentPlaces) {
+  exchange(length(8), length(8, 8));
+  expect("the peer expects another length, or none");
+}
+
+TEST_F(LengthsTest, FindsThatOneRankAloneStatesIt) {
+  const Region block = published(a);
+  a.signal_length(length(8), 1, 0, std::vector{a.copy(in(0, 8), block)});
+  b.by_flags().read(block, 0, out(0, 8), {b.wait(0, 0)});
+  expect("the peer expects another length, or none");
+}
+
+TEST_F(LengthsTest, FindsOneBesideTheSharedBuffer) {
+  exchange(length(8, 60), length(8, 60));
+  expect("tells a length outside of the shared buffer");
+}
+
+TEST_F(LengthsTest, FindsOneThatIsOverwritten) {
+  exchange(length(8, 4), length(8, 4));
+  expect("tells a length in memory that has another use");
+}
+
+TEST_F(LengthsTest, FindsTwoInOnePlace) {
+  exchange(length(8), length(8));
+  a.signal_length(length(3), 1, 1, std::vector<StepId>{0});
+  b.wait_length(length(3), 0, 1, {});
+  expect("tells a length in memory that has another use");
+}
+
+TEST_F(LengthsTest, FindsOneWithoutFlags) {
+  a.shared(16);
+  a.signal_length(length(8), 1, 0, {});
+  b.wait_length(length(8), 0, 0, {});
+  expect("tells a length, but the plan does not go by flags");
 }
 
 TEST_F(FlagsTest, FindsTags) {
@@ -324,8 +394,8 @@ TEST_F(FlagsTest, FindsTags) {
 TEST_F(FlagsTest, FindsWhatIsTooLong) {
   exchange(a, 1);
   exchange(b, 0);
-  a.shared(kFlaggedBytes);
-  expect("it publishes 2112 bytes, more than the 2048 that fit beside a flag");
+  a.shared(plan::kFlagMemoryBytes);
+  expect("it publishes 2176 bytes, more than the 2112 that fit beside a flag");
 }
 
 // In the second round each rank gives back what it has read in the first one.
