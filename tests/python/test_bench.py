@@ -299,7 +299,9 @@ def test_overlap_runs(tmp_path):
         "--mpi",
         mpi,
         "--ops",
-        "reduce,gather",
+        "reduce,gather,allgather,alltoall",
+        "--progress-cores",
+        "1",
         "--bytes",
         "64K",
         "--splits",
@@ -318,7 +320,7 @@ def test_overlap_runs(tmp_path):
     own = {("penstock", mode) for mode in ("blocking", "split 0", "split 2", "auto")}
     assert ways >= own | {("native", "blocking"), ("native", "nonblocking"), ("penstock-off", "auto")}
     assert {(point["operation"], point["ratio"]) for point in points} == {
-        (operation, ratio) for operation in ("reduce", "gather") for ratio in (1, 4)
+        (operation, ratio) for operation in ("reduce", "gather", "allgather", "alltoall") for ratio in (1, 4)
     }
     for point in points:
         assert min(point["alone_s"], point["computation_s"], point["total_s"]) > 0
@@ -405,6 +407,8 @@ def test_overlap_formulas():
     assert overlap_results.overlap_imb(10, 40, 40) == pytest.approx(25)
     assert overlap_results.overlap_osu(10, 40, 40) == pytest.approx(100)
     assert overlap_results.overlap_osu(10, 40, 44) == pytest.approx(60)
+    assert overlap_results.hidden_share(10, 40, 44) == pytest.approx(0.6)
+    assert overlap_results.hidden_share(10, 40, 55) == pytest.approx(-0.5)  # the computation was delayed
 
 
 def overlap_report():

@@ -21,15 +21,17 @@ SUMMARY = """The same total computation on fewer and fewer cores, with a collect
 
 The computation is sized so that on all cores it takes --ratio times as long as the fastest MPI's blocking collective
 there. Each number of ranks leaves the other cores to communication. Per peer and mode: the collective alone, the
-computation alone, both together, and the overlap as IMB-NBC and the OSU benchmarks define it; last, the shortest time
-to solution of Penstock and of the peers, each at its own best number of ranks.
+computation alone, both together, the overlap as IMB-NBC and the OSU benchmarks define it, and the hidden share of the
+collective, 1 - (both - computation) / alone; last, the shortest time to solution of Penstock and of the peers, each at
+its own best number of ranks.
 """
 
-OPERATIONS = ("reduce", "bcast", "allreduce", "gather", "scatter")
+USUAL = ("reduce", "bcast", "allreduce", "gather", "scatter")
+OPERATIONS = (*USUAL, "allgather", "alltoall")
 #: Allowed values of parameters.
 CHOICES = {"ops": OPERATIONS}
 OPTIONS = {
-    "ops": (list(OPERATIONS), ["reduce"], "collectives to measure"),
+    "ops": (list(USUAL), ["reduce"], "collectives to measure; allgather and alltoall too"),
     "bytes": ([2 << 20], [2 << 20], "bytes of one rank's contribution, in float32"),
     "splits": (
         ["0", "1", "2", "3", "4", "divided", "auto"],
@@ -37,6 +39,7 @@ OPTIONS = {
         "tree levels on the application's cores; a name is an algorithm",
     ),
     "ratio": ([1.0], [1.0], "computation by blocking collective, both on all cores; 10 is ample"),
+    "progress_cores": ("auto", "auto", "cores of each node that Penstock's progress threads use"),
     "budget_s": (0.5, 0.3, "seconds for one collective in one job"),
 }
 MINUTES = 8
@@ -98,7 +101,7 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
     if program.startswith("penstock"):
         from penstock.comm import Comm
 
-        comm = Comm(world, progress_cores=0 if program == "penstock-off" else "auto")
+        comm = Comm(world, progress_cores=0 if program == "penstock-off" else _cores_of(parameters["progress_cores"]))
     rows: Measured = []
     for collective in _collectives(comm, parameters):
         blocking_s = parameters["blocking_s"][size_key(collective.operation, collective.size_bytes)]
@@ -118,7 +121,7 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
                 actions["sequence", "", ratio] = partial(collective.before_computation, iterations)
             for split, (how, _) in ways.items():
                 actions["overlapped", split, ratio] = partial(collective.with_computation, iterations, how)
-        for (measured, split, ratio), seconds in times_of(world, actions, parameters["budget_s"]).items():
+        for (measured, split, ratio), seconds in times_of(world, actions, parameters["budget_s"], rests=True).items():
             what = {"operation": collective.operation, "bytes": collective.size_bytes, "ratio": ratio, "split": split}
             plan = ways[split][1] if split else ""
             rows.append(({**what, "plan": plan, "measured": measured}, [seconds]))
@@ -129,6 +132,10 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
             what = {"operation": "none", "bytes": 0, "ratio": 0, "split": "", "plan": progress}
             rows.append(({**what, "measured": measured}, [seconds]))
     return rows
+
+
+def _cores_of(given: str) -> str | int:
+    return int(given) if given.isdigit() else given
 
 
 def _ways(
@@ -170,22 +177,27 @@ class _Collective:
         at_root = rank == 0
         # Write every page: reads of untouched pages come from the cache, at no cost.
         mine, result = np.full(count, 1 + rank, np.float32), np.full(count, 0, np.float32)
-        all_at_root = size if at_root and operation in ("gather", "scatter") else 0
-        every = np.full((all_at_root, count), 1 + rank, np.float32)
+        blocks = (
+            size if operation in ("allgather", "alltoall") or (at_root and operation in ("gather", "scatter")) else 0
+        )
+        every = np.full((blocks, count), 1 + rank, np.float32)
+        sent = np.full((size if operation == "alltoall" else 0, count), 1 + rank, np.float32)
         arguments = {
             "bcast": (mine,),
             "reduce": (mine, result if at_root else None),
             "allreduce": (mine, result),
             "gather": (mine, every if at_root else None),
             "scatter": (every if at_root else None, result),
+            "allgather": (mine, every),
+            "alltoall": (sent, every),
         }
         self._blocking = partial(getattr(comm, operation.capitalize()), *arguments[operation])
         self._start = partial(getattr(comm, f"I{operation}"), *arguments[operation])
         self._start().Wait()
         total = size * (size + 1) // 2
         expected = {"bcast": 1, "reduce": total, "allreduce": total, "scatter": 1}
-        if operation == "gather":
-            right = not at_root or bool((every == np.arange(1, size + 1)[:, None]).all())
+        if operation in ("gather", "allgather", "alltoall"):
+            right = (operation == "gather" and not at_root) or bool((every == np.arange(1, size + 1)[:, None]).all())
         elif operation == "reduce" and not at_root:
             right = True
         else:
@@ -227,7 +239,7 @@ def _survey(world: Any, parameters: dict[str, Any]) -> Measured:
             "blocking": collective.run,
             "computation": partial(compute, CALIBRATION_ITERATIONS),
         }
-        for measured, seconds in times_of(world, actions, parameters["budget_s"]).items():
+        for measured, seconds in times_of(world, actions, parameters["budget_s"], rests=True).items():
             rows.append(({**what, "measured": measured}, [seconds]))
     return rows
 

@@ -26,7 +26,12 @@ def overlap_imb(alone_s: float, computation_s: float, overlapped_s: float) -> fl
 
 def overlap_osu(alone_s: float, computation_s: float, overlapped_s: float) -> float:
     """Overlap in percent as the OSU benchmarks define it: the share of communication hidden by computation."""
-    return max(0.0, 100 - 100 * (overlapped_s - computation_s) / alone_s)
+    return max(0.0, 100 * hidden_share(alone_s, computation_s, overlapped_s))
+
+
+def hidden_share(alone_s: float, computation_s: float, overlapped_s: float) -> float:
+    """1: the collective costs nothing. Negative: it delays the computation by more than it takes alone."""
+    return 1 - (overlapped_s - computation_s) / alone_s
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Point:
     total_s: float  #: Both: the time to solution.
     overlap_imb_percent: float
     overlap_osu_percent: float
+    hidden_share: float  #: As the OSU benchmarks define it, but below 0 where the collective delays the computation.
 
     @property
     def case(self) -> Case:
@@ -86,6 +92,7 @@ def points(report: Report) -> list[Point]:
                     total_s=total_s,
                     overlap_imb_percent=overlap_imb(*times),
                     overlap_osu_percent=overlap_osu(*times),
+                    hidden_share=hidden_share(*times),
                 )
             )
     return sorted(found, key=lambda point: (*point.case, point.ranks, report.peers.index(point.peer), point.mode))
@@ -176,7 +183,7 @@ def _predictions(own: list[Point], all_cores: int) -> dict[str, dict[int, float]
     """Mode → ranks → equation 5, with the transfer time of a buffer taken from the collectives alone."""
     trees = {mode: int(mode.split()[1]) for mode in sorted({point.mode for point in own}) if mode.startswith("split ")}
     measured = [point for point in own if point.mode in trees and 1 < point.ranks <= all_cores]
-    if not measured:
+    if not measured or measured[0].operation in ("allgather", "alltoall"):  # these follow no tree
         return {}
     operation = measured[0].operation
     by_ranks = {at.n: at for at in model.split(all_cores, operation).points}
@@ -220,6 +227,7 @@ def table(report: Report) -> str:
             "total",
             "IMB%",
             "OSU%",
+            "hidden",
             "plan",
         ]
     ]
@@ -227,7 +235,7 @@ def table(report: Report) -> str:
         times = [seconds_text(value) for value in (point.alone_s, point.computation_s, point.total_s)]
         percents = [f"{value:.0f}" for value in (point.overlap_imb_percent, point.overlap_osu_percent)]
         where = [point.operation, str(point.bytes), f"{point.ratio:g}", str(point.ranks), point.peer, point.mode]
-        lines.append([*where, *times, *percents, point.plan])
+        lines.append([*where, *times, *percents, f"{point.hidden_share:.2f}", point.plan])
     text = [columns(lines, keys=6)]
     for comparison in report.summary["comparisons"]:
         text += ["", f"{comparison['operation']}, {comparison['bytes']} bytes, ratio {comparison['ratio']:g}"]

@@ -13,6 +13,7 @@ from penstock import output_file, spmd
 from penstock.error import Error
 
 MIN_ROUNDS, MAX_ROUNDS = 3, 200
+REST_S = 0.001
 
 
 class Cannot(Error):  # noqa: N818
@@ -30,12 +31,14 @@ def times_of(
     actions: Mapping[Any, Callable[[], object]],
     budget_s: float,
     prepare: Mapping[Any, Callable[[], object]] | None = None,
+    rests: bool = False,
 ) -> dict[Any, float]:
     """Seconds of each action on the slowest rank: the median of rounds that together take about `budget_s`. Collective.
 
     A round runs each action once, in random order: a slow phase of the machine slows all of them, and none always follows
     the same one. The entry of `prepare` for an action runs before it, untimed. `comm` is the MPI library's own communicator,
-    so all peers are measured with the same clock and barrier.
+    so all peers are measured with the same clock and barrier. `rests`: a rank whose action has ended sleeps until those of all
+    ranks have: in a barrier it would take cycles from those that compute, if they share cores.
     """
     import numpy as np
     from mpi4py import MPI
@@ -52,6 +55,8 @@ def times_of(
             begin = time.perf_counter()
             to_run[i]()
             seconds[i] = time.perf_counter() - begin
+            if rests:
+                _sleep_until_all_are_here(comm)
         return seconds
 
     def rounds_within(budget_s: float) -> int:
@@ -65,6 +70,12 @@ def times_of(
     slowest = np.empty_like(mine)
     comm.Allreduce(mine, slowest, MPI.MAX)
     return dict(zip(actions, np.median(slowest, axis=0).tolist()))
+
+
+def _sleep_until_all_are_here(comm: Any) -> None:
+    all_are_here = comm.Ibarrier()
+    while not all_are_here.Test():
+        time.sleep(REST_S)
 
 
 def time_of(comm: Any, action: Callable[[], object], budget_s: float) -> list[float]:
