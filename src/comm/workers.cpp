@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 #include <random>
+#include <utility>
 
 #include "host/cpu_placement.hpp"
 
@@ -55,8 +56,11 @@ Processes processes_of(std::span<const WorkerInfo> node) {
          -1,
          {.bound = host::cpus_of_process(other), .inherited = node[0].inherited, .ranks = 1, .member = false}});
   }
-  // Ordered as the launcher started them, which is equal for all communicators.
-  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.started < b.started; });
+  // The leader first: between nodes, most operations move only where it is polled, and a launcher may have started
+  // other ranks before it. The others as they were started, which is equal for all communicators.
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return std::pair(a.local_rank != 0, a.started) < std::pair(b.local_rank != 0, b.started);
+  });
   Processes processes;
   for (Found& each : found) {
     processes.all.push_back(each.process);

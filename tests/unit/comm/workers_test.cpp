@@ -58,6 +58,16 @@ TEST(Agreement, SpreadsTheWorkersOfANodeOverItsProcesses) {
   }
 }
 
+// Between nodes, most operations move at the leader. Launchers do not always start the ranks of a node in their order.
+TEST(Agreement, AnOnlyWorkerIsTheLeadersHoweverRanksWereStarted) {
+  std::vector<WorkerInfo> infos = unbound(4, 1);
+  for (std::size_t rank = 0; rank < infos.size(); ++rank)
+    infos[rank].started = static_cast<std::int32_t>(infos.size() - rank);
+  const auto answers = agreed({0, 0, 1, 1}, infos);
+  for (std::size_t rank = 0; rank < answers.size(); ++rank)
+    EXPECT_EQ(answers[rank].cpus.size(), rank % 2 == 0 ? 1u : 0u) << "rank " << rank << ": " << answers[rank].reason;
+}
+
 TEST(Agreement, TheNodeWithTheFewestCounts) {
   std::vector<WorkerInfo> infos = unbound(3, 1);
   infos[2].wanted = 0;
