@@ -20,6 +20,7 @@
 namespace penstock::preload {
 
 constinit thread_local int own_depth __attribute__((tls_model("initial-exec"))) = 0;
+bool passes_nonblocking = false;
 std::atomic<std::uint64_t> generation{1};
 constinit thread_local Last last __attribute__((tls_model("initial-exec"))){};
 
@@ -88,6 +89,8 @@ bool is_of_one_job(MPI_Comm comm, int ranks) {
   return std::find(in_job.begin(), in_job.end(), MPI_UNDEFINED) == in_job.end();
 }
 
+bool serves_only_blocking() { return settings().verifies || !has_progress_hook(); }
+
 std::unique_ptr<Communicator> describe(MPI_Comm comm) {
   auto made = std::make_unique<Communicator>();
   made->handle = comm;
@@ -97,7 +100,7 @@ std::unique_ptr<Communicator> describe(MPI_Comm comm) {
   PMPI_Comm_size(comm, &made->ranks);
   made->times = settings().times;
   made->verifies = settings().verifies;
-  made->only_blocking = made->verifies || !has_progress_hook();
+  made->only_blocking = serves_only_blocking();
   if (!settings().serves)
     made->why_native = "a broken option";
   else if (is_inter != 0)
@@ -165,6 +168,7 @@ void begin_job() {
   PMPI_Comm_free(&node);
   job_on_one_node = on_node == ranks;
   agree_on_settings(place == 0);
+  passes_nonblocking = serves_only_blocking() && !settings().times;
 }
 
 void prepare(Communicator& on) {

@@ -78,6 +78,9 @@ struct Communicator {
   }
 };
 
+/// Whether MPI has all non-blocking collectives of this job, and nobody counts them. Set when the job begins.
+extern bool passes_nonblocking;
+
 /// Changes whenever a communicator is forgotten, since MPI may give its handle to another.
 extern std::atomic<std::uint64_t> generation;
 

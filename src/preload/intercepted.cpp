@@ -113,6 +113,7 @@ int initialized(int result) {
   extern "C" PENSTOCK_API int nonblocking_name(PENSTOCK_LIST parameters, MPI_Request* request) {                     \
     using namespace penstock::preload;                                                                               \
     static auto* const native = next(PENSTOCK_TEXT(nonblocking_name), &nonblocking_profiling);                       \
+    if (passes_nonblocking) return native(PENSTOCK_LIST arguments, request);                                         \
     const Lookup looked = look({.kind = penstock::CollectiveKind::row, __VA_ARGS__}, Form::nonblocking);             \
     if (looked.passes) return native(PENSTOCK_LIST arguments, request);                                              \
     return nonblocking(looked, {.kind = penstock::CollectiveKind::row, __VA_ARGS__}, request,                        \

@@ -124,10 +124,7 @@ class Recent {
     if (entries_ == nullptr) return nullptr;
     if (!knows_lengths(call.kind))
       if (Entry* const all = entries_->of_any_arguments[static_cast<std::size_t>(call.kind)].get()) return all;
-    const Key key(call);
-    return entries_->of_equal_arguments.find(hash(call), [&](const Entry& kept) {
-      return kept.key == key && kept.is_set && (kept.reason != nullptr || kept.holds_lists_of(call));
-    });
+    return entries_->of_equal_arguments.find(hash(call), IsOf{call, Key(call)});
   }
 
   /// A call that MPI always serves.
@@ -167,6 +164,14 @@ class Recent {
   }
 
  private:
+  /// No lambda, since the compiler does not make all of these inline.
+  struct IsOf {
+    const Call& call;
+    Key key;
+    [[gnu::always_inline]] bool operator()(const Entry& kept) const noexcept {
+      return kept.key == key && kept.is_set && (kept.reason != nullptr || kept.holds_lists_of(call));
+    }
+  };
   struct Entries {
     base::TwoPlaces<Entry> of_equal_arguments{};
     std::array<std::unique_ptr<Entry>, kCollectiveKinds> of_any_arguments{};
