@@ -23,6 +23,15 @@ class ByLength {
     return *thing;
   }
 
+  /// That of the longest length that is shorter and not the same. nullptr if there is none.
+  const Thing* shorter(CollectiveKind kind, std::uint64_t bytes) const noexcept {
+    const auto& of_kind = all_[static_cast<std::size_t>(kind)];
+    if (of_kind == nullptr) return nullptr;
+    for (auto digits = static_cast<std::size_t>(std::bit_width(bytes)); digits-- > 0;)
+      if ((*of_kind)[digits] != nullptr) return (*of_kind)[digits].get();
+    return nullptr;
+  }
+
   template <typename Visit>
   void for_each(CollectiveKind kind, Visit visit) const {
     if (const auto& of_kind = all_[static_cast<std::size_t>(kind)])

@@ -32,6 +32,7 @@ class Contest {
   const Trial& trial() const noexcept { return trial_; }
   /// The trial's slot of SharedTimes, if it has one.
   std::optional<std::size_t> slot{};
+  bool has_expectation = false;  ///< or there was nothing to expect
 
  private:
   Trial trial_;

@@ -59,7 +59,14 @@ void Contests::settle(Comm& comm) {
 
 Contest* Contests::of(const Call& call, const Members& members) {
   if (!is_exact(call, members.ranks) || (is_neighborhood(call.kind) && members.graph == nullptr)) return nullptr;
-  if (const std::optional<std::uint64_t> bytes = agreed_bytes(call, members)) return &all_.of(call.kind, *bytes);
+  if (const std::optional<std::uint64_t> bytes = agreed_bytes(call, members)) {
+    Contest& contest = all_.of(call.kind, *bytes);
+    if (!std::exchange(contest.has_expectation, true)) {
+      const Contest* const shorter = all_.shorter(call.kind, *bytes);
+      if (shorter != nullptr && shorter->trial().penstock_leads()) contest.trial().expect_penstock();
+    }
+    return &contest;
+  }
   auto& contest = of_any_length_[static_cast<std::size_t>(call.kind)];
   if (contest == nullptr) contest = std::make_unique<Contest>(std::nullopt);
   return contest.get();

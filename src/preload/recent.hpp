@@ -164,7 +164,7 @@ class Recent {
   }
 
  private:
-  /// No lambda, since the compiler does not make all of these inline.
+  /// No lambda: the compiler makes a function of a long one, for which arguments go through memory.
   struct IsOf {
     const Call& call;
     Key key;

@@ -20,6 +20,10 @@ constexpr std::uint64_t kLeastCallsOfLengths = 5;
 constexpr double kHopeless = 4;
 constexpr double kClear = 1.25;  ///< in two rounds, one after the other
 constexpr double kEven = 1.03;   ///< up to here Penstock serves
+/// Of long calls a program may make few. So in the first rounds this much is enough for MPI to serve the next ones: it
+/// is what the program had.
+constexpr double kEnoughForMpi = 1.1;
+constexpr std::uint64_t kCallsOfLong = 4;  ///< in a block, at most
 
 // The rest after a round, in blocks. What is lost in a round is below 1% of the calls that follow it.
 constexpr double kLeastRest = 50;  ///< clocks and the agreement take less than half a block of the shortest calls
@@ -105,10 +109,19 @@ void Trial::keep(const Times& per_call) noexcept {
   latest() = per_call;
 }
 
+/// Whether few turns are a noticeable part of what the program may call.
+bool Trial::is_long() const noexcept {
+  return knows_length_ && cost_ == Cost::slower_calls && calls_per_block_ <= kCallsOfLong;
+}
+
+bool Trial::penstock_leads() const noexcept {
+  return has_chosen_ && choice_ == Server::penstock && median_of(advantage_of_mpi) < 1 / kClear;
+}
+
 /// Whether the first rounds give a choice.
 bool Trial::open() noexcept {
   const double now = advantage_of_mpi(latest());
-  if (has_lost(latest())) return true;
+  if (has_lost(latest()) || (is_long() && !expects_penstock_ && now > kEnoughForMpi)) return true;
   if (judged_ >= 2) {
     const double before = advantage_of_mpi(window_[(judged_ - 2) % kRounds]);
     if (std::min(now, before) > kClear || std::max(now, before) < 1 / kClear) return true;
@@ -165,14 +178,19 @@ void Trial::judge(const Times& round) {
   if (!is_warm_) {
     is_warm_ = true;
     block_calls_ = calls_per_block_;
-    if (!has_lost(per_call)) return;
+    // Other blocks than those of one call tell more.
+    const bool is_enough =
+        is_long() && !expects_penstock_ && calls_per_block_ == 1 && advantage_of_mpi(per_call) > kClear;
+    if (!has_lost(per_call) && !is_enough) return;
     keep(per_call);
+    choice_ = faster(per_call);
     has_chosen_ = true;
     return rest();
   }
   if (!compared) return rest_undecided();
   keep(per_call);
-  if (has_chosen_ && judged_ == 2 && !has_lost(latest())) {
+  const bool confirms_mpi = choice_ == Server::mpi && faster(latest()) == Server::mpi;
+  if (has_chosen_ && judged_ == 2 && !has_lost(latest()) && !confirms_mpi) {
     // MPI may have set something up, or waited for a core, in the round that chose alone, so it begins anew with this
     // one. Even if it is slower in this one, too: a single call that finds cold caches is.
     window_[0] = latest();

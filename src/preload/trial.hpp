@@ -56,6 +56,10 @@ class Trial {
   /// Who serves the calls that are not measured.
   Server choice() const noexcept { return choice_; }
   bool has_chosen() const noexcept { return has_chosen_; }
+  /// Whether it has chosen Penstock, which is clearly faster.
+  bool penstock_leads() const noexcept;
+  /// Before the first call: Penstock leads with shorter calls. Then a single round is not enough for MPI.
+  void expect_penstock() noexcept { expects_penstock_ = true; }
   /// Whether all its calls have about one length.
   bool knows_length() const noexcept { return knows_length_; }
 
@@ -121,6 +125,7 @@ class Trial {
   double median_of(const Value& value) const;
   void keep(const Times& per_call) noexcept;
   bool open() noexcept;
+  bool is_long() const noexcept;
   void vote() noexcept;
   void rest() noexcept;
   void rest_undecided() noexcept;
@@ -129,6 +134,7 @@ class Trial {
   std::uint64_t calls_per_block_;
   Cost cost_;
   bool has_chosen_ = false;
+  bool expects_penstock_ = false;
   Server choice_ = Server::penstock;
   std::uint64_t rest_calls_ = 0;  ///< before the next round
   std::uint64_t gained_calls_ = 0;

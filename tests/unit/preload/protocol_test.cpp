@@ -232,8 +232,14 @@ class Job {
   void play(int rank, const Step& step, Known& known) {
     const bool has_lists = step.kind == Step::Kind::lists;
     const int key = has_lists ? -1 : step.length + (step.kind == Step::Kind::rooted ? kLengths : 0);
-    const std::optional<std::uint64_t> length = has_lists ? std::nullopt : std::optional<std::uint64_t>(8);
+    std::optional<std::uint64_t> length;
+    if (!has_lists) length = std::uint64_t{8} << static_cast<unsigned>(9 * step.length);
     Contest& contest = known.blocking.try_emplace(key, length).first->second;
+    if (!has_lists && !std::exchange(contest.has_expectation, true) && step.length > 0) {
+      const auto shorter = known.blocking.find(key - 1);
+      if (shorter != known.blocking.end() && shorter->second.trial().penstock_leads())
+        contest.trial().expect_penstock();
+    }
     const bool waits_for_all = step.kind == Step::Kind::waiting;
     if (known.kept.contains(key) && !(waits_for_all && known.is_due()) && below(3) > 0 && contest.trial().rests())
       return note(rank, step.comm, contest.trial().choice());

@@ -195,6 +195,52 @@ TEST(Trial, LongCallsHaveShortRounds) {
   }
 }
 
+/// It is what the program had, and of long calls there may be few.
+TEST(Trial, LongCallsAreMpisAsSoonAsItLeads) {
+  const std::map<std::uint64_t, std::uint64_t> calls_by_penstock{{256 << 10, 1 + 4}, {1 << 20, 1 + 2}, {4 << 20, 1}};
+  for (const auto& [bytes, calls] : calls_by_penstock) {
+    Game game(bytes);
+    game.calls(50, constant(1.3, 1));
+    EXPECT_EQ(game.trial.choice(), Server::mpi);
+    EXPECT_EQ(game.served_by(Server::penstock), calls) << bytes;
+  }
+}
+
+/// Penstock's first call of a length may use new memory.
+TEST(Trial, OneRoundOfLongCallsIsNotEnoughForMpiIfPenstockLeadsWithShorterOnes) {
+  Game shorter(1 << 20);
+  EXPECT_FALSE(shorter.trial.penstock_leads());
+  shorter.calls(50, constant(1, 2));
+  EXPECT_TRUE(shorter.trial.penstock_leads());
+  for (const std::uint64_t bytes : {256 << 10, 1 << 20, 4 << 20}) {
+    Game game(bytes);
+    game.trial.expect_penstock();
+    game.calls(50, [](Server server, std::uint64_t call) { return server == Server::mpi ? 2 : call < 2 ? 6 : 1; });
+    EXPECT_TRUE(game.trial.penstock_leads());
+    EXPECT_LT(game.served_by(Server::mpi), 12) << bytes;
+    Game wrong(bytes);
+    wrong.trial.expect_penstock();
+    wrong.calls(50, constant(2, 1));
+    EXPECT_EQ(wrong.trial.choice(), Server::mpi);
+    EXPECT_LT(wrong.served_by(Server::penstock), 12) << bytes;
+    EXPECT_FALSE(wrong.trial.penstock_leads());
+  }
+}
+
+TEST(Trial, ALeadOfMpiInOneRoundOfLongCallsIsCorrected) {
+  for (const std::uint64_t bytes : {256 << 10, 1 << 20, 4 << 20}) {
+    for (const std::uint64_t slow_calls : {1, 2, 3}) {
+      Game game(bytes);
+      std::uint64_t by_penstock = 0;
+      game.calls(20000, [&](Server server, std::uint64_t) {
+        return server == Server::mpi ? 1.2 : by_penstock++ < slow_calls ? 3 : 1;
+      });
+      EXPECT_EQ(game.trial.choice(), Server::penstock) << bytes << " " << slow_calls;
+      EXPECT_GT(game.served_by(Server::penstock), 15000) << bytes << " " << slow_calls;
+    }
+  }
+}
+
 TEST(Trial, AClockThatStandsStillLeavesItToPenstock) {
   Game game(8);
   game.calls(1000, constant(0, 0));
