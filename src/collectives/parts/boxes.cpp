@@ -11,12 +11,12 @@ namespace {
 constexpr std::uint64_t kLineBytes = 64;
 
 // As segments of staging buffers: writer and reader copy at the same time, and each piece costs a message.
-// A piece goes through a cell, unless PENSTOCK_EAGER_BYTES is less.
+// A piece is an eager message, unless PENSTOCK_EAGER_BYTES is less.
 constexpr std::uint64_t kPiecesInFlight = 4;
 constexpr std::uint64_t kLeastPieceBytes = 8 << 10;
 constexpr std::uint64_t kMostPieceBytes = 16 << 10;
 // Longer messages are read where they lie: one copy, while the two of pieces no longer stay in the caches. Of all
-// readers together, since the writer alone copies into the cells.
+// readers together, since the writer alone copies all of them.
 constexpr std::uint64_t kMostCutBytes = 1 << 20;
 
 std::uint64_t lengths_bytes(int readers) { return kToldLengthBytes * static_cast<std::uint64_t>(readers); }
@@ -79,12 +79,15 @@ void Boxes::put(int reader, Region block) {
   if (const auto box = place(reader, block.size_bytes)) sequence_.copy(block, *box);
 }
 
-void Boxes::signal(int reader, int rank, Region block) { sequence_.signal_length(length(reader, block), rank, 0); }
+void Boxes::signal(int reader, int rank, Region block) {
+  last_signal_ = sequence_.signal_length(length(reader, block), rank, 0);
+}
 
 void Boxes::send(int reader, int rank, Region block) {
   if (place(reader, block.size_bytes)) return;
   for (std::uint64_t i = 0; i < pieces(block.size_bytes); ++i)
-    sequence_.at(0, static_cast<std::uint32_t>(i)).send(piece(block, i), rank, static_cast<std::uint32_t>(i));
+    sequence_.at(0, static_cast<std::uint32_t>(i))
+        .send(piece(block, i), rank, static_cast<std::uint32_t>(i), {last_signal_});
 }
 
 void Boxes::wait(int reader, int writer, Region block) { sequence_.wait_length(length(reader, block), writer, 0); }

@@ -41,6 +41,7 @@ class Boxes {
   Sequence& sequence_;
   const Collective& collective_;
   int readers_;
+  StepId last_signal_ = Sequence::kNone;  ///< pieces come after the length: one alone tells nothing of the block
   bool has_memory_ = false;
 };
 

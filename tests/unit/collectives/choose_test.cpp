@@ -9,6 +9,7 @@
 #include "penstock/collective.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
+#include "plan/order.hpp"
 #include "plan/split.hpp"
 
 namespace penstock {
@@ -381,6 +382,25 @@ TEST(Choose, ShortCallsOfManyRanksInFewRounds) {
       EXPECT_LT(seconds(""), 0.3 * seconds("shared")) << what;
       EXPECT_LT(seconds(""), 1.01 * seconds(messages)) << what << ": one copy more at most";
     }
+}
+
+// A reader that expects another length may see a piece first. It tells both lengths only if it can read the sender's.
+TEST(Boxes, TellALengthBeforeThePiecesOfItsBlock) {
+  for (const CollectiveKind kind : {CollectiveKind::gatherv, CollectiveKind::scatterv}) {
+    const bool gathers = kind == CollectiveKind::gatherv;
+    Collective collective{.kind = kind, .count = 200'000, .root = gathers ? 1 : 0};
+    collective.algorithm = "shared";
+    (gathers ? collective.receive : collective.send).counts = {200'000, 200'000, 200'000};
+    const Plan writer = plan_collective({.rank = 0, .node_of_rank = {0, 0, 0}}, collective);
+    const auto is_signal = [&](StepId id) { return writer.steps[id].kind == StepKind::signal; };
+    int pieces = 0;
+    for (StepId id = 0; id < writer.steps.size(); ++id) {
+      if (writer.steps[id].kind != StepKind::send) continue;
+      ++pieces;
+      EXPECT_TRUE(std::ranges::any_of(plan::dependencies(writer, id), is_signal)) << writer.algorithm << ", " << id;
+    }
+    EXPECT_GT(pieces, 2) << writer.algorithm;
+  }
 }
 
 }  // namespace

@@ -23,12 +23,12 @@ Team one_node(int ranks) {
   return team;
 }
 
-Collective request(CollectiveKind kind, std::uint64_t bytes) {
+Collective sized(CollectiveKind kind, std::uint64_t bytes) {
   return {.kind = kind, .count = bytes / 4, .dtype = DType::float32};
 }
 
 std::string_view chosen(const Team& team, CollectiveKind kind, std::uint64_t bytes) {
-  return choose(team, request(kind, bytes)).algorithm->name;
+  return choose(team, sized(kind, bytes)).algorithm->name;
 }
 
 /// A nanosecond per byte, and for a row of alltoall as many times more or less.
@@ -51,7 +51,7 @@ TEST(RowTimes, AreMeasuredOfEachRowThatMayWin) {
     std::map<std::pair<CollectiveKind, std::uint64_t>, std::set<std::string_view>> contests;
     for (const RowTime& each : rows) {
       EXPECT_TRUE((contests[{each.algorithm->kind, each.bytes}].insert(each.algorithm->name).second));
-      EXPECT_TRUE(each.algorithm->fits(team, request(each.algorithm->kind, each.bytes)));
+      EXPECT_TRUE(each.algorithm->fits(team, sized(each.algorithm->kind, each.bytes)));
     }
     EXPECT_TRUE((std::ranges::is_sorted(rows, {}, &RowTime::bytes)));
     for (const auto& [contest, names] : contests) {
@@ -70,7 +70,7 @@ TEST(RowTimes, ChooseTheFastest) {
   const Team other = measured_team(2, {{"pairwise", 0.5}});
   for (std::uint64_t bytes = 16 << 10; bytes <= 2 << 20; bytes *= 2)
     EXPECT_EQ(chosen(other, CollectiveKind::alltoall, bytes), "pairwise") << bytes;
-  EXPECT_NE(choose(other, request(CollectiveKind::alltoall, 1 << 20)).reason.find("measured on such a node"),
+  EXPECT_NE(choose(other, sized(CollectiveKind::alltoall, 1 << 20)).reason.find("measured on such a node"),
             std::string::npos);
 }
 
@@ -104,7 +104,7 @@ TEST(RowTimes, ThatAreMissingLeaveTheDefault) {
 }
 
 TEST(RowTimes, AreInterpolatedByLogarithms) {
-  const Algorithm* row = choose(one_node(2), request(CollectiveKind::alltoall, 64 << 10)).algorithm;
+  const Algorithm* row = choose(one_node(2), sized(CollectiveKind::alltoall, 64 << 10)).algorithm;
   const std::vector<RowTime> times = {{row, 16 << 10, 1000}, {row, 64 << 10, 9000}, {row, 256 << 10, 0}};
   EXPECT_EQ(collectives::interpolated(times, *row, 8 << 10), std::nullopt);
   EXPECT_DOUBLE_EQ(collectives::interpolated(times, *row, 16 << 10).value(), 1e-6);
