@@ -18,6 +18,13 @@
 namespace penstock::engine {
 namespace {
 
+/// The end of what a step puts into the shared buffer.
+std::uint64_t end_of_published(const Step& step) {
+  if (step.kind == StepKind::signal && plan::tells_length(step)) return step.to.offset_bytes + kToldLengthBytes;
+  if (!plan::touches(step).writes || step.to.buffer != Buffer::shared) return 0;
+  return step.to.offset_bytes + step.to.size_bytes;
+}
+
 std::uint64_t key_of(bool is_signal, int peer, std::uint32_t tag) {
   return (static_cast<std::uint64_t>(peer) << 32) | (is_signal ? 1u << 24 : 0u) | tag;
 }
@@ -39,6 +46,7 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
   for (StepId id = 0; id < steps; ++id) {
     dependency_counts_[id] = plan.steps[id].dependency_count;
     const Step& step = plan.steps[id];
+    published_bytes_ = std::max(published_bytes_, end_of_published(step));
     reads_peers_ |= plan::touches(step).reads_remote;
     has_messages_ |= step.kind == StepKind::send || plan::takes_message(step);
     takes_from_node_ |= plan::consumes(step) && team.same_node(team.rank, step.peer);

@@ -44,6 +44,7 @@ class CompiledPlan {
   std::uint32_t wire_tag(StepId step) const { return wire_tags_[step]; }
   const std::shared_ptr<const RemoteTraffic>& traffic() const { return traffic_; }  ///< nullptr: none
   const CompiledTasks& tasks() const { return tasks_; }
+  std::uint64_t published_bytes() const { return published_bytes_; }  ///< of the shared buffer, that its steps fill
   /// If all steps are short messages between nodes and short computations of this rank's memory, and few: for each step
   /// those that it waits for, as bits. Otherwise empty. See ShortExchange.
   std::span<const std::uint32_t> short_exchange() const { return short_exchange_; }
@@ -74,6 +75,7 @@ class CompiledPlan {
   std::shared_ptr<const RemoteTraffic> traffic_;
   CompiledTasks tasks_;
   std::vector<std::uint32_t> short_exchange_;
+  std::uint64_t published_bytes_ = 0;
   bool reads_peers_ = false;
   bool leaves_node_ = false;
   bool has_messages_ = false;

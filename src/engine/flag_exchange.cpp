@@ -26,9 +26,10 @@ bool FlagExchange::admit(Operation& operation) {
 }
 
 bool FlagExchange::take_flag(Operation& operation) {
-  flags_.take();
+  const std::uint64_t published_bytes = operation.call.compiled->published_bytes();
+  flags_.take(published_bytes);
   if (!flags_.is_free(operation.sequence)) return false;
-  operation.shared = flags_.of(core_.self(), operation.sequence).data;
+  operation.shared = flags_.own_data(operation.sequence, published_bytes);
   return true;
 }
 
@@ -54,7 +55,7 @@ void FlagExchange::publish(const Operation& operation, const Step& step) {
     for (const Step& each : operation.plan().steps)
       if (each.kind == StepKind::signal && each.tag == step.tag && plan::tells_length(each))
         std::memcpy(operation.shared + each.to.offset_bytes, &each.to.size_bytes, kToldLengthBytes);
-  flags_.publish(operation.sequence, step.tag, operation.call.signature);
+  flags_.publish(operation.sequence, step.tag, operation.call.signature, operation.call.compiled->published_bytes());
   core_.slot(core_.local(step.peer)).bell.ring();
 }
 
@@ -86,7 +87,7 @@ bool FlagExchange::try_wait(const Operation& operation, const Step& step) const 
 
 std::uint64_t FlagExchange::told_by_peer(const Operation& operation, const Step& wait) const {
   std::uint64_t bytes = 0;
-  std::memcpy(&bytes, flags_.of(core_.local(wait.peer), operation.sequence).data + wait.from.offset_bytes,
+  std::memcpy(&bytes, flags_.data_of(core_.local(wait.peer), operation.sequence) + wait.from.offset_bytes,
               kToldLengthBytes);
   return bytes;
 }
@@ -105,7 +106,7 @@ std::optional<FlagExchange::Lengths> FlagExchange::different_lengths(const Opera
 }
 
 ConstBytes FlagExchange::of_peer(const Operation& operation, const Step& step) const {
-  return {flags_.of(core_.local(step.peer), operation.sequence).data + step.from.offset_bytes, step.from.size_bytes};
+  return {flags_.data_of(core_.local(step.peer), operation.sequence) + step.from.offset_bytes, step.from.size_bytes};
 }
 
 /// A wait step whose flag is published but which is not complete.

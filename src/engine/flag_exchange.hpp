@@ -106,8 +106,8 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
   if (kept == nullptr || kept->call.plan != plan) {
     try {
       if (kept == nullptr) kept = std::make_unique<Operation>(~std::uint32_t{0});
-      flags_.take();
       kept->call.compiled = plans.get(plan, core_.node.team, core_.node.shared_limit_bytes);
+      flags_.take(kept->call.compiled->published_bytes());
     } catch (const std::exception&) {
       return false;  // start() fails the same way, and tells all ranks
     }
@@ -120,7 +120,7 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
   call.arithmetic = arithmetic;
   call.signature = signature;
   fast.sequence = sequence;
-  fast.shared = flags_.of(core_.self(), sequence).data;
+  fast.shared = flags_.own_data(sequence, call.compiled->published_bytes());
   fast.scratch = bindings.scratch.empty() ? core_.buffers.take(plan->scratch_bytes) : bindings.scratch.data();
   bool is_over = true;
   published_before_ = 0;

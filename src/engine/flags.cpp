@@ -4,8 +4,6 @@
 #include <limits>
 #include <new>
 
-#include "engine/segment.hpp"
-
 namespace penstock::engine {
 namespace {
 
@@ -27,11 +25,13 @@ void Flags::make(std::byte* memory) {
   for (std::uint32_t entry = 0; entry < kEntries; ++entry) new (memory + entry * kStrideBytes) Flag;
 }
 
-void Flags::take() {
-  std::byte*& own = memory_[segment_.local_rank()];
-  if (own != nullptr) return;
+void Flags::commit(std::uint64_t size_bytes) {
   segment_.commit_flags();
-  own = segment_.flags(segment_.local_rank());
+  memory_[segment_.local_rank()] = segment_.flags(segment_.local_rank());
+  has_taken_ = true;
+  if (!is_long(size_bytes)) return;
+  segment_.commit_flag_data();
+  has_taken_data_ = true;
 }
 
 bool Flags::find(std::uint32_t local_rank) const {
@@ -50,7 +50,7 @@ bool Flags::is_free(std::uint64_t sequence) {
   return last <= all_are_past_;
 }
 
-void Flags::publish(std::uint64_t sequence, std::uint32_t round, std::uint64_t signature) {
+void Flags::publish(std::uint64_t sequence, std::uint32_t round, std::uint64_t signature, std::uint64_t size_bytes) {
   std::uint64_t& used_for = used_for_[sequence % kEntries];
   const std::uint64_t count = count_of(sequence, round);
   if (used_for >= count) return;
@@ -58,7 +58,7 @@ void Flags::publish(std::uint64_t sequence, std::uint32_t round, std::uint64_t s
   if (used_for < count_of(sequence, 0)) flag.signature = signature;
   used_for = count;
   // Sequentially consistent: either a peer that goes to sleep sees the flag, or this rank sees the sleeper (Doorbell).
-  flag.published.store(count, std::memory_order_seq_cst);
+  flag.published.store(2 * count + (is_long(size_bytes) ? 1 : 0), std::memory_order_seq_cst);
   // The store waits until the peers' copies of the cache line are gone. Those of the next one can go meanwhile.
   prefetch_for_write(&of(segment_.local_rank(), sequence + 1));
 }

@@ -154,9 +154,13 @@ void Segment::commit_ring(std::uint64_t bytes) {
 
 void Segment::commit_flags() {
   if (slot(local_rank_).has_flags.load(std::memory_order_relaxed) != 0) return;
-  commit(layout_.flags_offset_bytes, layout_.flags_offset_bytes + Flags::kBytesPerRank);
+  commit(layout_.flags_offset_bytes, layout_.flags_offset_bytes + Flags::kDataOffsetBytes);
   Flags::make(block(local_rank_) + layout_.flags_offset_bytes);
   slot(local_rank_).has_flags.store(1, std::memory_order_seq_cst);
+}
+
+void Segment::commit_flag_data() {
+  commit(layout_.flags_offset_bytes + Flags::kDataOffsetBytes, layout_.flags_offset_bytes + Flags::kBytesPerRank);
 }
 
 void Segment::commit_task_table() {

@@ -3,7 +3,8 @@
 // Each rank has a block of addresses in the heap of its process. Only the first page has memory from the beginning. The
 // rest is committed on first use, before a peer learns of it:
 //  - cells and ring of a rank by that rank, before a message names them
-//  - flags of a rank by that rank, which then sets RankSlot::has_flags
+//  - flags of a rank by that rank, which then sets RankSlot::has_flags; memory for data that do not lie beside a flag
+//    when it first has such data
 //  - the task table, in the block of the first rank, by each rank that publishes tasks; committing it again is harmless
 #pragma once
 
@@ -157,6 +158,7 @@ class Segment {
   /// Commits the first `bytes` of this rank's ring.
   void commit_ring(std::uint64_t bytes);
   void commit_flags();
+  void commit_flag_data();
   void commit_task_table();
 
   /// Whether that rank still uses the segment: false if its process has ended, even if a forked child lives on, or if

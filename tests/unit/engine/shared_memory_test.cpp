@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "engine/cells.hpp"
 #include "engine/ring_allocator.hpp"
 #include "engine/segment.hpp"
+#include "penstock/collective.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 
@@ -128,6 +130,7 @@ TEST(Segments, HaveMemoryAsItIsNeeded) {
     segment->commit_cells(layout.cells_per_rank);
     segment->commit_ring(layout.ring_bytes);
     segment->commit_flags();
+    segment->commit_flag_data();
   }
   EXPECT_GT(heap.committed_bytes(), some);
   EXPECT_EQ(heap.committed_bytes(), before + layout.total_bytes);
@@ -436,6 +439,22 @@ TEST(SharedMemory, OfAThousandCommunicatorsOfFourRanksIsLittle) {
   std::vector<std::vector<std::shared_ptr<Engine>>> all;
   for (int i = 0; i < 1000; ++i) all.push_back(make_engines(4));
   EXPECT_LE(heap.committed_bytes() - before, std::uint64_t{64} << 20);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.emplace_back([&, rank] {
+      Collective one_number{.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::uint32};
+      one_number.algorithm = "shared";
+      const auto sum =
+          std::make_shared<const Plan>(plan_collective({.rank = rank, .node_of_rank = one_node(4)}, one_number));
+      std::vector<std::uint32_t> in(1, 1);
+      std::vector<std::uint32_t> out(1);
+      for (const auto& engines : all) {
+        engines[static_cast<std::size_t>(rank)]->run(sum, {bytes_of(in), bytes_of(out)}, kAddUint32, 0);
+        ASSERT_EQ(out[0], 4u);
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_LE(heap.committed_bytes() - before, std::uint64_t{64} << 20) << "after a sum of one number on each";
   EXPECT_EQ(open_files(), files);
   all.clear();
   static_cast<void>(make_engines(4));
