@@ -45,8 +45,8 @@ struct CpuPlacement {
 /// then the ranks' own cores, unpinned. At most one per CPU, or one per rank if there are more ranks.
 ///
 /// The first process is the leader of its node: its worker moves what goes between nodes. All communicators of the node
-/// must pass the others in the same order, so that workers of different communicators get different cores. At least one
-/// process is a member.
+/// must pass the others in the same order, so that workers of different communicators get different cores, as far as
+/// these have the same leader. At least one process is a member.
 CpuPlacement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted);
 
 /// The cores that a process has for threads beside its main one, such as those that load data.

@@ -15,7 +15,7 @@ std::string violated_step_rule(const Plan& plan, StepId id);
 std::string violated_task_rule(const Plan& plan, std::size_t task, std::span<const std::int32_t> node_of_rank);
 /// Of shared memory in such a plan: kFlaggedBytes of data, and room for the lengths that its signals tell.
 inline constexpr std::uint64_t kFlagMemoryBytes = kFlaggedBytes + 64;
-/// How much of the published data lies in the cache line of the flag.
+/// Data of a rank that end before this offset lie in the cache line of its flag.
 inline constexpr std::uint64_t kBesideFlagBytes = 48;
 /// Rounds of a plan with Plan::by_flags.
 inline constexpr std::uint32_t kFlagRounds = 16;

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.bench.installation import Installation, cores
-from penstock.bench.overlap_results import plot, summarize, table
+from penstock.bench.overlap_results import WITHOUT_TREE, plot, summarize, table
 from penstock.bench.runner import Jobs, Measured, Program
 from penstock.error import Error
 
@@ -27,7 +27,7 @@ its own best number of ranks.
 """
 
 USUAL = ("reduce", "bcast", "allreduce", "gather", "scatter")
-OPERATIONS = (*USUAL, "allgather", "alltoall")
+OPERATIONS = (*USUAL, *WITHOUT_TREE)
 #: Allowed values of parameters.
 CHOICES = {"ops": OPERATIONS}
 OPTIONS = {
@@ -177,10 +177,8 @@ class _Collective:
         at_root = rank == 0
         # Write every page: reads of untouched pages come from the cache, at no cost.
         mine, result = np.full(count, 1 + rank, np.float32), np.full(count, 0, np.float32)
-        blocks = (
-            size if operation in ("allgather", "alltoall") or (at_root and operation in ("gather", "scatter")) else 0
-        )
-        every = np.full((blocks, count), 1 + rank, np.float32)
+        has_every = operation in WITHOUT_TREE or (at_root and operation in ("gather", "scatter"))
+        every = np.full((size if has_every else 0, count), 1 + rank, np.float32)
         sent = np.full((size if operation == "alltoall" else 0, count), 1 + rank, np.float32)
         arguments = {
             "bcast": (mine,),
@@ -196,10 +194,10 @@ class _Collective:
         self._start().Wait()
         total = size * (size + 1) // 2
         expected = {"bcast": 1, "reduce": total, "allreduce": total, "scatter": 1}
-        if operation in ("gather", "allgather", "alltoall"):
-            right = (operation == "gather" and not at_root) or bool((every == np.arange(1, size + 1)[:, None]).all())
-        elif operation == "reduce" and not at_root:
+        if operation in ("gather", "reduce") and not at_root:
             right = True
+        elif operation in ("gather", *WITHOUT_TREE):
+            right = bool((every == np.arange(1, size + 1)[:, None]).all())
         else:
             right = bool(((mine if operation == "bcast" else result) == expected[operation]).all())
         if not right:

@@ -15,6 +15,8 @@ from penstock.bench.runner import Report, left_out, seconds_text
 from penstock.drawing import pyplot, save
 from penstock.text_table import columns
 
+#: Operations that the split-tree model does not describe.
+WITHOUT_TREE = ("allgather", "alltoall")
 Case = tuple[str, int, float]  #: (operation, bytes, ratio).
 
 
@@ -183,7 +185,7 @@ def _predictions(own: list[Point], all_cores: int) -> dict[str, dict[int, float]
     """Mode → ranks → equation 5, with the transfer time of a buffer taken from the collectives alone."""
     trees = {mode: int(mode.split()[1]) for mode in sorted({point.mode for point in own}) if mode.startswith("split ")}
     measured = [point for point in own if point.mode in trees and 1 < point.ranks <= all_cores]
-    if not measured or measured[0].operation in ("allgather", "alltoall"):  # these follow no tree
+    if not measured or measured[0].operation in WITHOUT_TREE:
         return {}
     operation = measured[0].operation
     by_ranks = {at.n: at for at in model.split(all_cores, operation).points}

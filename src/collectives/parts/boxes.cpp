@@ -33,9 +33,7 @@ Boxes::Boxes(Sequence& sequence, const Collective& collective, int readers)
 /// The first cache line behind those of the lengths. One reader needs no line of its own.
 std::uint64_t Boxes::first_byte(int readers) {
   const std::uint64_t used = lengths_bytes(readers);
-  if (readers == 1) return used;
-  if (used <= plan::kBesideFlagBytes) return plan::kBesideFlagBytes;
-  return plan::kBesideFlagBytes + (used - plan::kBesideFlagBytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  return readers == 1 ? used : (used + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
 std::uint64_t Boxes::box_bytes(int readers) {
@@ -49,7 +47,7 @@ Region Boxes::length(int reader, Region block) const {
 
 std::optional<Region> Boxes::place(int reader, std::uint64_t size_bytes) const {
   const auto index = static_cast<std::uint64_t>(reader);
-  // Very short blocks of all readers lie in the line of the flag, behind the lengths.
+  // If the blocks of all readers are that short, they lie in the line of the flag, behind the lengths.
   const std::uint64_t used = lengths_bytes(readers_);
   const std::uint64_t tiny_bytes =
       used < plan::kBesideFlagBytes ? (plan::kBesideFlagBytes - used) / static_cast<std::uint64_t>(readers_) : 0;
