@@ -1,8 +1,6 @@
 // Runs plans of a few short messages between nodes within one call: the fast path.
 #pragma once
 
-#include <sched.h>
-
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -13,6 +11,7 @@
 
 #include "engine/remote/step_messages.hpp"
 #include "engine/waiting.hpp"
+#include "host/yielding.hpp"
 
 namespace penstock::engine {
 
@@ -86,18 +85,26 @@ bool ShortExchange::run(Operation& operation, int& polls, Compute compute) {
     operation.waiting_for.reserve(steps);
     steps_.begin(operation);
     Waiting waiting;
+    host::Yields& yields = host::yields_of_this_thread();
+    const bool are_late = yields.are_late();
+    // The ranks that have this core in turns have something to send as well. If they do so first, the poll finds more.
+    const bool yields_first = yields.is_core_shared() && !are_late && !yields.are_futile();
+    const auto yield = [&] {
+      if (!core_.transport->yielded()) host::yield(yields);
+    };
     for (;; --polls) {
       if (!begin_ready(operation, compute)) return false;
       if (has_run_ == all) return true;
       if (polls == 0 || ++polls_ % kLook == 0) return false;
+      if (yields_first) yield();
       if (poll()) {
         if (!take_complete(operation)) return false;
         waiting.moved();
       } else if (const Pause next = waiting.next({.polls_transport = true, .is_crowded = core_.shares_cores});
                  next == Pause::sleep) {
         return false;
-      } else if (next == Pause::yield && !core_.transport->yielded()) {
-        ::sched_yield();
+      } else if (next == Pause::yield && !yields_first) {
+        yield();
       }
     }
   } catch (...) {

@@ -10,9 +10,11 @@
 
 #include "calls.hpp"
 #include "engine/compiled_plan.hpp"
+#include "host/yielding.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "wrapped_transport.hpp"
+#include "yields_counted.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -149,6 +151,58 @@ TEST_P(ShortExchanges, MessagesOfOtherLengthsAndOtherCalls) {
     EXPECT_EQ(error->code(), ErrorCode::mismatch) << error->what();
     expect_exchanges(engine, rank, 20);
   });
+}
+
+/// Counts the yields between a receive and the first poll after it.
+class CountingYields final : public WrappedTransport {
+ public:
+  CountingYields(std::unique_ptr<Transport> inner, int& yields) : WrappedTransport(std::move(inner)), yields_(yields) {}
+
+  void irecv(Bytes to, int peer, int tag, Token token) override {
+    WrappedTransport::irecv(to, peer, tag, token);
+    posted_at_ = count_yields();
+  }
+  void poll(std::vector<Completion>& complete) override {
+    if (posted_at_) yields_ = count_yields() - *posted_at_;
+    posted_at_.reset();
+    WrappedTransport::poll(complete);
+  }
+
+ private:
+  int& yields_;
+  std::optional<int> posted_at_;
+};
+
+/// Now the thread has found that others have half of its core, in turns.
+void share_core(host::Yields& yields) {
+  for (std::int64_t i = 0; i < 1000; ++i)
+    yields.returned(1 + i / 10, 1 + i / 10, [&] { return host::Turns{static_cast<long>(i) / 4, i / 20}; });
+  ASSERT_TRUE(yields.is_core_shared() && yields.are_useful());
+}
+
+TEST(ShortExchange, RanksThatShareACoreYieldBeforeTheyPoll) {
+  for (const bool is_shared : {false, true}) {
+    auto transports = make_local_transports({0, 1});
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < transports.size(); ++rank)
+      threads.emplace_back([&, rank, transport = std::move(transports[rank])]() mutable {
+        int yields = -1;
+        const auto engine = Engine::create(std::make_unique<CountingYields>(std::move(transport), yields), {});
+        const auto plan = exchange_plan(static_cast<int>(rank), 2, 4);
+        const std::vector<std::uint32_t> in(2);
+        std::vector<std::uint32_t> out(2);
+        ShortCallCounts counts;
+        for (int i = 0; i < 20; ++i) {
+          if (is_shared) share_core(host::yields_of_this_thread());
+          const bool is_first = counts.taken == 0;
+          EXPECT_FALSE(failure_of_run(*engine, plan, {bytes_of(in), bytes_of(out)}, {}, 7, counts));
+          // Later ones may look for packets before they poll.
+          if (is_first && counts.taken == 1) EXPECT_EQ(yields, is_shared ? 1 : 0);
+        }
+        EXPECT_GT(counts.taken, 0u);
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 /// Throws at the given call of the given kind, once.

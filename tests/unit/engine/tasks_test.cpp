@@ -1,8 +1,5 @@
 // Shared tasks: any number of the node's threads run them concurrently. After a failure no task uses a rank's memory.
 #include <gtest/gtest.h>
-#include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,18 +12,7 @@
 #include "engine/task_table.hpp"
 #include "penstock/collective.hpp"
 #include "ranks.hpp"
-
-namespace {
-
-thread_local int yields_of_this_thread = 0;
-
-}  // namespace
-
-/// Replaces the C library's function and counts its calls: a waiting thread yields its core.
-extern "C" int sched_yield() noexcept {
-  ++yields_of_this_thread;
-  return static_cast<int>(::syscall(SYS_sched_yield));
-}
+#include "yields_counted.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -182,9 +168,9 @@ TEST_P(SharedTasks, AreNotWaitedForInStart) {
     std::vector<std::int64_t> out(in.size());
     const auto plan = plan_of(engine, CollectiveKind::allreduce, "tree", in.size(), 1);
     ASSERT_GT(plan->application_levels, 0);
-    const int yields_before = yields_of_this_thread;
+    const int yields_before = count_yields();
     const auto run = engine.start(plan, {bytes_of(std::as_const(in)), bytes_of(out)}, kSumInt64, 9);
-    EXPECT_EQ(yields_of_this_thread, yields_before);
+    EXPECT_EQ(count_yields(), yields_before);
     run->wait();
     EXPECT_EQ(std::ranges::count(out, 1), std::ssize(out));
   });
