@@ -12,6 +12,8 @@ namespace penstock::collectives {
 
 namespace {
 
+static_assert(kMaxOwnTasks + kMaxRingPieces * kMaxTasksOfPiece <= kMaxTasks);
+
 struct Piece {
   std::size_t node;
   Region region;
@@ -51,7 +53,7 @@ Plan allgather_leader_ring(const Team& team, const Collective& collective) {
   std::size_t here = 0;
   while (!team.same_node(by_node[here][0], team.rank)) ++here;
   const bool by_tasks = block_bytes(collective) * static_cast<std::uint64_t>(team.size()) > kRingTaskBytes &&
-                        shared_nodes(team, collective) && pieces.size() <= kMaxTasks / 4;
+                        shared_nodes(team, collective) && ring_fits_tasks(pieces.size(), node.ranks.size());
   const Tree tree = tree_of_node(team, node);
   const auto tag_of = [&](std::size_t piece) { return static_cast<std::uint32_t>(1 + piece); };
   Sequence sequence("allgather/leader_ring", team);
@@ -71,7 +73,7 @@ Plan allgather_leader_ring(const Team& team, const Collective& collective) {
       if (collective.in_place) std::erase(ranks, rank);
       const Region block = block_of(all, collective, rank);
       const Region from = collective.in_place ? block : Region{0, block.size_bytes, Buffer::input};
-      const std::uint64_t count = std::clamp<std::uint64_t>(block.size_bytes / kRingTaskBytes, 1, kMaxOwnPieces);
+      const std::uint64_t count = own_pieces(block.size_bytes, node.ranks.size());
       for (std::uint64_t i = 0; i < count; ++i)
         sequence.task({}, std::array{RankRegion{part_of(from, block.size_bytes, 1, count, i), rank}},
                       of_each(ranks, part_of(block, block.size_bytes, 1, count, i)));
@@ -105,7 +107,7 @@ Plan allgather_leader_ring(const Team& team, const Collective& collective) {
         continue;
       }
       spread_on_node(sequence, node, collective, pieces[i].region,
-                     {.segment = static_cast<std::uint32_t>(i), .most_pieces = 4});
+                     {.segment = static_cast<std::uint32_t>(i), .most_pieces = kMaxTasksOfPiece});
       if (++unpublished % per_group == 0) sequence.publish_tasks();
     }
   }

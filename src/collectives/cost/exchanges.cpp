@@ -52,12 +52,12 @@ class Exchanges : Messages {
     const double wires = rounds * each * message;
     if (ranks_ == 1) return std::max({way, wires, rounds * each * 2 * prices_.overhead()}) + prices_.copy(block_);
     const bool by_tasks = block_ * size_ > kRingTaskBytes && shared_nodes(call_.team, call_.collective) &&
-                          pieces * nodes_ <= kMaxTasks / 4;
+                          ring_fits_tasks(pieces * nodes_, ranks_);
     if (by_tasks) {
       const auto cores = static_cast<double>(std::min<std::uint64_t>(ranks_, cores_of_node()));
-      const std::uint64_t of_block = std::clamp<std::uint64_t>(block_ / kRingTaskBytes, 1, kMaxOwnPieces);
+      const std::uint64_t of_block = own_pieces(block_, ranks_);
       const double own = static_cast<double>(ranks_ * of_block) * prices_.task(block_ / of_block, 1, ranks_) / cores;
-      const std::uint64_t parts = task_pieces(piece, ranks_, 4);
+      const std::uint64_t parts = task_pieces(piece, ranks_, kMaxTasksOfPiece);
       const double task = prices_.task(piece / parts, 1, ranks_ - 1);
       const double tasks = rounds * each * static_cast<double>(parts) * task;
       const double work = (tasks + rounds * each * 2 * prices_.overhead()) / cores;

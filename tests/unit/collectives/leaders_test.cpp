@@ -47,5 +47,21 @@ TEST(LeaderRing, SpreadsLastWhatArrivesLast) {
   EXPECT_LE(first_region(plan, *last).region.size_bytes, kBytes / 32) << "only its end is spread after the exchange";
 }
 
+// However long the blocks: messages inside the nodes would take the cores of the leaders.
+TEST(LeaderRing, OfAllgatherSharesAllPieces) {
+  for (const std::uint64_t block_bytes : {1u << 20, 4u << 20, 64u << 20}) {
+    Team team{2, {0, 0, 1, 1, 2, 2, 3, 3}};
+    team.single_copy = true;
+    const Plan plan = plan_collective(
+        team,
+        {.kind = CollectiveKind::allgather, .count = block_bytes, .dtype = DType::uint8, .algorithm = "leader_ring"});
+    EXPECT_FALSE(plan.tasks.empty()) << block_bytes;
+    for (const Step& step : plan.steps)
+      if (step.kind == StepKind::send) {
+        EXPECT_FALSE(team.same_node(step.peer, team.rank)) << block_bytes;
+      }
+  }
+}
+
 }  // namespace
 }  // namespace penstock
