@@ -18,6 +18,7 @@
 #include "engine/all_or_none.hpp"
 #include "engine/node_setup.hpp"
 #include "host/domains.hpp"
+#include "host/node_names.hpp"
 #include "measurement/machine.hpp"
 #include "measurement/node_rows.hpp"
 #include "penstock/choice_by_cost.hpp"
@@ -48,6 +49,7 @@ struct RankInfo {
   std::int16_t network;  ///< its place in network_classes(), or one of the constants below
   std::int32_t domain;
   std::uint64_t plan_cache_bytes;
+  std::uint64_t kernel;     ///< see host::kernel_of_process()
   std::uint64_t node_rows;  ///< NodeRows::id of what it knows for as many ranks on one node; 0: nothing
   WorkerInfo worker;
 };
@@ -121,6 +123,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     mine.network = network_named(wanted.network);
     mine.measures_algorithms = wanted.measure_algorithms ? 1 : 0;
     rows = measurement::known_node_rows(transport.size());
+    mine.kernel = host::kernel_of_process();
     mine.node_rows = rows != nullptr ? rows->id : 0;
     const host::CpuSet bound = host::cpus_of_this_process();
     mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
@@ -129,6 +132,9 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     parts.make_link = std::move(make_link);
   });
   setup.exchange_facts(settings, std::as_bytes(std::span(&mine, 1)), failure);
+  const std::uint64_t first_kernel = info_of(setup, 0).kernel;
+  std::size_t ranks_there = 0;
+  host::CpuSet cpus_there;
   for (std::size_t rank = 0; rank < worker_infos.size(); ++rank) {
     const RankInfo info = info_of(setup, rank);
     worker_infos[rank] = info.worker;
@@ -137,8 +143,15 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.debug = facts.debug || info.debug != 0;
     facts.native = facts.native && info.native != 0;
     facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, info.plan_cache_bytes);
+    // Ranks that want no workers do not tell their CPUs.
+    if (first_kernel != 0 && info.kernel == first_kernel && !info.worker.bound.empty()) {
+      ++ranks_there;
+      cpus_there |= info.worker.bound;
+    }
     if (info.node_rows == 0 || info.node_rows != mine.node_rows) rows = nullptr;
   }
+  // The host of rank 0 stands for all, as in what is measured.
+  const bool outnumber_cpus = ranks_there > static_cast<std::size_t>(cpus_there.count());
   const bool tunes = info_of(setup, 0).tunes != 0;
   const std::int16_t network = info_of(setup, 0).network;
   const bool measures_algorithms = info_of(setup, 0).measures_algorithms != 0 && !tunes;
@@ -174,6 +187,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
           facts.team, Machine{.network = network_classes()[static_cast<std::size_t>(network)].network, .node = {}});
     // Beside communication cores nothing is chosen by cost, and a table decides for all of a node's rows.
     is_one_node = collectives::node_count(facts.team) == 1;
+    facts.team.shares_cores = !is_one_node && outnumber_cpus;
     measures = network == kMeasuredNetwork && facts.team.progress_cores == 0 &&
                (!is_one_node || (measures_algorithms && facts.team.size() > 1));
     if (measures && is_one_node && rows != nullptr) {

@@ -58,6 +58,14 @@ std::uint64_t node_of_process() {
   return node;
 }
 
+std::uint64_t kernel_of_process() {
+  static const std::uint64_t kernel = [] {
+    const std::string boot = boot_id();
+    return boot.empty() ? 0 : std::max<std::uint64_t>(1, base::mix(base::kSeed, std::string_view(boot)));
+  }();
+  return kernel;
+}
+
 void number_nodes(std::span<const std::uint64_t> name_of_rank, std::span<std::int32_t> scratch,
                   std::span<std::int32_t> node_of_rank) {
   // By node, and within one by rank: its first rank stands for it.

@@ -1,6 +1,7 @@
 // PENSTOCK_NETWORK: algorithms between nodes by cost. The ranks are threads of this process.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
+#include "host/cpu_set.hpp"
 #include "local_transport.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
@@ -63,6 +65,28 @@ TEST(Network, ChoosesByCostBetweenNodes) {
           << reasons[rank];
     }
   }
+}
+
+// Each node has one rank, sees as many CPUs as the machine has, and so leaves one to communication.
+TEST(Network, EmulatedNodesOfOneMachineShareItsCores) {
+  const std::string before = std::exchange(options().network, "off");
+  const int cpus = host::cpus_of_this_process().count();
+  for (const int ranks : {5, std::max(5, cpus + 1)}) {
+    std::vector<std::int32_t> nodes(static_cast<std::size_t>(ranks));
+    std::iota(nodes.begin(), nodes.end(), 0);
+    auto transports = engine::make_local_transports(nodes);
+    std::vector<std::string> reasons(nodes.size());
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        const Comm comm = make_comm([&] { return Link(std::move(transports[rank])); }, {.progress_cores = 1});
+        reasons[rank] = comm.explain({.kind = CollectiveKind::alltoall, .count = 8});
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& reason : reasons)
+      EXPECT_EQ(reason.find("ranks share cores") != std::string::npos, ranks > cpus) << ranks << ": " << reason;
+  }
+  options().network = before;
 }
 
 /// A transport whose rank has the options to itself until it first talks to others.
