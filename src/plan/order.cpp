@@ -4,15 +4,15 @@
 
 namespace penstock::plan {
 
-Order::Order(const Plan& plan) : words_((plan.steps.size() + 63) / 64), before_(words_ * plan.steps.size()) {
-  for (StepId step = 0; step < plan.steps.size(); ++step) {
-    std::uint64_t* row = &before_[step * words_];
-    for (const StepId earlier : dependencies(plan, step)) {
-      const std::uint64_t* earlier_row = &before_[earlier * words_];
-      for (std::size_t i = 0; i < words_; ++i) row[i] |= earlier_row[i];
-      row[earlier / 64] |= std::uint64_t{1} << (earlier % 64);
-    }
-  }
+Order::Order(const Plan& plan) : Order(plan.steps.size()) {
+  for (StepId step = 0; step < plan.steps.size(); ++step)
+    for (const StepId earlier : dependencies(plan, step)) add(earlier, step);
+}
+
+void Order::add(std::size_t earlier, std::size_t later) {
+  std::uint64_t* row = &before_[later * words_];
+  for (std::size_t i = 0; i < words_; ++i) row[i] |= before_[earlier * words_ + i];
+  row[earlier / 64] |= std::uint64_t{1} << (earlier % 64);
 }
 
 Events::Events(std::span<const Plan> plans) {

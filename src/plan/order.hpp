@@ -82,19 +82,24 @@ constexpr Touches touches(const Step& step) {
   return {};
 }
 
-/// The transitive order of the steps of one plan; n^2/8 bytes for n steps.
+/// The transitive order of the steps or tasks of one plan; n^2/8 bytes for n of them.
 class Order {
  public:
+  /// Of steps.
   explicit Order(const Plan& plan);
+  /// Of `count` of them, without an order yet.
+  explicit Order(std::size_t count) : words_((count + 63) / 64), before_(words_ * count) {}
 
+  /// Adds that `later` waits for `earlier`. What `earlier` waits for has been added before.
+  void add(std::size_t earlier, std::size_t later);
   /// Whether `first` is complete before `second` starts.
-  bool is_before(StepId first, StepId second) const {
+  bool is_before(std::size_t first, std::size_t second) const {
     return (before_[second * words_ + first / 64] >> (first % 64)) & 1;
   }
 
  private:
   std::size_t words_;
-  std::vector<std::uint64_t> before_;  // one row of bits per step
+  std::vector<std::uint64_t> before_;  // one row of bits for each
 };
 
 /// A graph of the starts and ends of the steps of all ranks. The constructor adds the edges of the plans: a step starts

@@ -71,56 +71,41 @@ const std::vector<StepId>& Sequence::waits() {
   return waits_;  // PlanBuilder ignores kNone
 }
 
+template <typename Add>
+StepId Sequence::add(std::span<const Region> read, std::span<const Region> written, After after, Add add) {
+  begin(after);
+  for (const Region& region : read) wait_to_read(region);
+  for (const Region& region : written) wait_to_write(region);
+  const StepId step = add(waits());
+  for (const Region& region : read) has_read(region, step);
+  for (const Region& region : written) has_written(region, step);
+  return step;
+}
+
 StepId Sequence::send(Region from, int peer, std::uint32_t tag, After after) {
   if (from.size_bytes == 0) return kNone;
-  begin(after);
-  wait_to_read(from);
-  const StepId step = builder_.send(from, peer, tag, waits());
-  has_read(from, step);
-  return step;
+  return add({&from, 1}, {}, after, [&](const auto& waits) { return builder_.send(from, peer, tag, waits); });
 }
 
 StepId Sequence::recv(Region to, int peer, std::uint32_t tag, After after) {
   if (to.size_bytes == 0) return kNone;
-  begin(after);
-  wait_to_write(to);
-  const StepId step = builder_.recv(to, peer, tag, waits());
-  has_written(to, step);
-  return step;
+  return add({}, {&to, 1}, after, [&](const auto& waits) { return builder_.recv(to, peer, tag, waits); });
 }
 
 StepId Sequence::copy(Region from, Region to, After after) {
   if (from.size_bytes == 0 || from == to) return kNone;
-  begin(after);
-  wait_to_read(from);
-  wait_to_write(to);
-  const StepId step = builder_.copy(from, to, waits());
-  has_read(from, step);
-  has_written(to, step);
-  return step;
+  return add({&from, 1}, {&to, 1}, after, [&](const auto& waits) { return builder_.copy(from, to, waits); });
 }
 
 StepId Sequence::reduce(Region from, Region to, After after) {
   if (from.size_bytes == 0) return kNone;
-  begin(after);
-  wait_to_read(from);
-  wait_to_read(to);
-  wait_to_write(to);
-  const StepId step = builder_.reduce(from, to, waits());
-  has_read(from, step);
-  has_written(to, step);
-  return step;
+  return add(std::array{from, to}, {&to, 1}, after,
+             [&](const auto& waits) { return builder_.reduce(from, to, waits); });
 }
 
 StepId Sequence::reduce_sorted(Region from, Region to, After after) {
   if (to.size_bytes == 0) return kNone;
-  begin(after);
-  wait_to_read(from);
-  wait_to_write(to);
-  const StepId step = builder_.reduce_sorted(from, to, waits());
-  has_read(from, step);
-  has_written(to, step);
-  return step;
+  return add({&from, 1}, {&to, 1}, after, [&](const auto& waits) { return builder_.reduce_sorted(from, to, waits); });
 }
 
 StepId Sequence::move(std::span<const Move> moves, std::uint64_t element_bytes, After after) {
@@ -141,7 +126,8 @@ StepId Sequence::move(std::span<const Move> moves, std::uint64_t element_bytes, 
     grow(hull.to, each.to);
   }
   std::vector<Block> blocks;
-  begin(after);
+  std::vector<Region> read;
+  std::vector<Region> written;
   for (const Move& each : kept) {
     blocks.push_back({.from_offset_elems = (each.from.offset_bytes - hull.from.offset_bytes) / element_bytes,
                       .to_offset_elems = (each.to.offset_bytes - hull.to.offset_bytes) / element_bytes,
@@ -151,13 +137,11 @@ StepId Sequence::move(std::span<const Move> moves, std::uint64_t element_bytes, 
                       .from_column_stride_elems = 1,
                       .to_row_stride_elems = 1,
                       .to_column_stride_elems = 1});
-    wait_to_read(each.from);
-    wait_to_write(each.to);
+    read.push_back(each.from);
+    written.push_back(each.to);
   }
-  const StepId step = builder_.transform(hull.from, hull.to, blocks, false, waits());
-  for (const Move& each : kept) has_read(each.from, step);
-  for (const Move& each : kept) has_written(each.to, step);
-  return step;
+  return add(read, written, after,
+             [&](const auto& waits) { return builder_.transform(hull.from, hull.to, blocks, false, waits); });
 }
 
 void Sequence::wait_for_shared() {
@@ -195,12 +179,9 @@ StepId Sequence::wait(int peer, std::uint32_t tag, After after) {
 
 StepId Sequence::read(Region from, int peer, Region to, After after) {
   if (to.size_bytes == 0) return kNone;
-  begin(after);
-  if (const auto it = last_wait_.find(peer); it != last_wait_.end()) waits_.push_back(it->second);
-  wait_to_write(to);
-  const StepId step = builder_.read(from, peer, to, waits());
-  has_written(to, step);
-  return step;
+  std::vector<StepId> earlier(after.begin(), after.end());
+  if (const auto it = last_wait_.find(peer); it != last_wait_.end()) earlier.push_back(it->second);
+  return add({}, {&to, 1}, earlier, [&](const auto& waits) { return builder_.read(from, peer, to, waits); });
 }
 
 StepId Sequence::empty_send(int peer, std::uint32_t tag, After after) {
@@ -225,13 +206,8 @@ StepId Sequence::publish_tasks(After after) {
     for (const RankRegion& each : targets(plan, task))
       if (each.rank == plan.rank) written.push_back(each.region);
   }
-  begin(after);
-  for (const Region& region : read) wait_to_read(region);
-  for (const Region& region : written) wait_to_write(region);
-  const StepId step = builder_.publish_tasks(first, shared_tasks_ - first, waits());
-  for (const Region& region : read) has_read(region, step);
-  for (const Region& region : written) has_written(region, step);
-  return step;
+  return add(read, written, after,
+             [&](const auto& waits) { return builder_.publish_tasks(first, shared_tasks_ - first, waits); });
 }
 
 }  // namespace penstock::plan

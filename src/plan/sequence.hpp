@@ -114,6 +114,9 @@ class Sequence {
   void has_read(Region region, StepId step);
   void has_written(Region region, StepId step);
   const std::vector<StepId>& waits();
+  /// The step that `add(waits)` adds to the plan, which reads and writes these regions.
+  template <typename Add>
+  StepId add(std::span<const Region> read, std::span<const Region> written, After after, Add add);
 
   PlanBuilder builder_;
   std::array<Pieces, 4> pieces_;     // by Buffer

@@ -1,7 +1,6 @@
 #include "plan/step_graph.hpp"
 
 #include <algorithm>
-#include <tuple>
 
 #include "plan/names.hpp"
 #include "plan/order.hpp"

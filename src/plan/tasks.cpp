@@ -31,24 +31,13 @@ std::vector<StepId> publishers_of(const Plan& plan) {
   return publisher;
 }
 
-// By task: the task itself and all tasks that must be complete before it, as rows of bits.
-class Ancestors {
- public:
-  explicit Ancestors(const Plan& plan) : words_((plan.tasks.size() + 63) / 64), rows_(words_ * plan.tasks.size()) {
-    for (std::size_t task = 0; task < plan.tasks.size(); ++task) {
-      std::uint64_t* row = &rows_[task * words_];
-      row[task / 64] |= std::uint64_t{1} << (task % 64);
-      for (const std::uint32_t earlier : plan.tasks[task].after)
-        if (earlier != SharedTask::kNone)
-          for (std::size_t i = 0; i < words_; ++i) row[i] |= rows_[earlier * words_ + i];
-    }
-  }
-  bool contain(std::size_t of, std::size_t task) const { return (rows_[of * words_ + task / 64] >> (task % 64)) & 1; }
-
- private:
-  std::size_t words_;
-  std::vector<std::uint64_t> rows_;
-};
+Order order_of_tasks(const Plan& plan) {
+  Order order(plan.tasks.size());
+  for (std::size_t task = 0; task < plan.tasks.size(); ++task)
+    for (const std::uint32_t earlier : plan.tasks[task].after)
+      if (earlier != SharedTask::kNone) order.add(earlier, task);
+  return order;
+}
 
 class TaskVerifier {
  public:
@@ -147,7 +136,7 @@ class TaskVerifier {
 
   // Tasks of different publish_tasks steps are ordered by these steps, which verify() checks like all steps of a rank.
   void check_memory(const Plan& plan) {
-    const Ancestors ancestors(plan);
+    const Order order = order_of_tasks(plan);
     std::vector<Access> all;
     for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
       const auto add = [&](const RankRegion& each, bool is_write) {
@@ -171,7 +160,7 @@ class TaskVerifier {
       });
       for (const Access& other : open) {
         const auto [first, second] = std::minmax(access.task, other.task);
-        if (first == second || (!access.is_write && !other.is_write) || ancestors.contain(second, first)) continue;
+        if (first == second || (!access.is_write && !other.is_write) || order.is_before(first, second)) continue;
         const auto [publisher, is_new] = publishers.try_emplace(access.rank);
         if (is_new) publisher->second = publishers_of(plans_[static_cast<std::size_t>(access.rank)]);
         if (publisher->second[first] != publisher->second[second]) continue;
@@ -206,12 +195,12 @@ void add_task_edges(std::span<const Plan> plans, Events& events) {
   for (std::size_t rank = 0; rank < plans.size(); ++rank) {
     const Plan& plan = plans[rank];
     if (plan.tasks.empty()) continue;
-    const Ancestors ancestors(plan);
+    const Order order = order_of_tasks(plan);
     std::set<std::pair<std::size_t, std::pair<StepId, StepId>>> added;
     for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
       if (!touches(plan, plan.tasks[id], static_cast<int>(rank))) continue;
       for (std::size_t needed = 0; needed <= id; ++needed) {
-        if (!ancestors.contain(id, needed)) continue;
+        if (needed != id && !order.is_before(needed, id)) continue;
         for (const RankRegion& each : regions(plan, plan.tasks[needed])) {
           const auto other = static_cast<std::size_t>(each.rank);
           if (other != rank && added.insert({other, {publisher[other][needed], publisher[rank][id]}}).second)
