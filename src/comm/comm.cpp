@@ -16,10 +16,11 @@
 
 namespace penstock {
 
-bool Request::Run::test() {
-  if (unpacking == nullptr) return started.test();
+template <typename IsOver>
+bool Request::Run::unpack_if(const IsOver& is_over) {
+  if (unpacking == nullptr) return is_over();
   try {
-    if (!started.test()) return false;
+    if (!is_over()) return false;
   } catch (...) {
     unpacking->drop();
     throw;
@@ -28,15 +29,12 @@ bool Request::Run::test() {
   return true;
 }
 
+bool Request::Run::test() {
+  return unpack_if([&] { return started.test(); });
+}
+
 void Request::Run::wait() {
-  if (unpacking == nullptr) return started.wait();
-  try {
-    started.wait();
-  } catch (...) {
-    unpacking->drop();
-    throw;
-  }
-  unpacking->finish();
+  unpack_if([&] { return started.wait(), true; });
 }
 
 Request::Run::~Run() {

@@ -1,8 +1,6 @@
 #include "comm/items.hpp"
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>

@@ -1,5 +1,6 @@
 #include "comm/native_runs.hpp"
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,11 +19,9 @@ using engine::Progress;
 class Idle final : public engine::Pollable {
  public:
   bool progress(Caller) noexcept override { return false; }
-  bool help() noexcept override { return false; }
   bool can_sleep(Caller) noexcept override { return true; }
   bool needs_polling(Caller) noexcept override { return false; }
   void check_peers(Caller) noexcept override {}
-  void poke() noexcept override {}
   engine::Doorbell& bell() noexcept override { return bell_; }
 
  private:
@@ -60,29 +59,17 @@ class Meanwhile {
   std::thread thread_;
 };
 
+/// Of an operation's span in a trace; lives as long as the process.
+const char* traced_name(const Collective& collective) noexcept {
+  try {
+    if (trace::enabled()) return trace::intern(std::string(name(collective.kind)) + "/" + std::string(Native::kName));
+  } catch (const std::exception&) {
+    // Out of memory: the trace does not tell which operation it was.
+  }
+  return Native::kName.data();  // of a literal
+}
+
 }  // namespace
-
-/// A span of the trace, as for the engine's operations.
-class NativeSpan {
- public:
-  NativeSpan(const Collective& collective, std::uint64_t bytes) : kind_(collective.kind), bytes_(bytes) {
-    if (trace::enabled()) begin_ns_ = trace::detail::now_ns();
-  }
-  void end() noexcept {
-    if (begin_ns_ == 0 || !trace::enabled()) return;
-    try {
-      const std::string text = std::string(name(kind_)) + "/" + std::string(Native::kName);
-      trace::detail::record({trace::intern(text), "operation", begin_ns_, trace::detail::now_ns(), bytes_, 0});
-    } catch (const std::exception&) {
-      // Out of memory: the trace lacks a span.
-    }
-  }
-
- private:
-  CollectiveKind kind_;
-  std::uint64_t bytes_;
-  std::uint64_t begin_ns_ = 0;
-};
 
 /// A started operation; also the caller's handle.
 class NativeRuns::Run final : public engine::Run {
@@ -99,7 +86,7 @@ class NativeRuns::Run final : public engine::Run {
 
   /// The rest needs the lock of NativeRuns.
   void start(const Collective& collective, std::uint64_t bytes) {
-    traced_.emplace(collective, bytes);
+    traced_.emplace(traced_name(collective), "operation", bytes);
     operation_->start();
   }
   void start_after(Started guard) { guard_ = std::move(guard); }
@@ -132,7 +119,7 @@ class NativeRuns::Run final : public engine::Run {
     }
     guard_ = {};
     operation_.reset();
-    if (traced_) traced_->end();
+    traced_.reset();
     return true;
   }
   void finish() noexcept { finished_.store(true, std::memory_order_seq_cst); }
@@ -155,7 +142,7 @@ class NativeRuns::Run final : public engine::Run {
   Started guard_;  ///< until the operation has started
   std::unique_ptr<ExternalOperation> operation_;
   std::optional<Error> error_;
-  std::optional<NativeSpan> traced_;
+  std::optional<trace::Span> traced_;
   std::atomic<bool> finished_{true};
   std::atomic<bool> delivered_{false};
 };
@@ -164,16 +151,15 @@ NativeRuns::NativeRuns(std::unique_ptr<Native> native, bool any_thread)
     : native_(std::move(native)), any_thread_(any_thread) {}
 
 NativeRuns::~NativeRuns() {
-  if (added_.load()) Progress::of_process().remove(*this);
+  if (is_added_) Progress::of_process().remove(*this);
 }
 
 void NativeRuns::run(const Collective& collective, ConstBytes input, Bytes output) {
   if (!native_->may_block()) return start(collective, input, output)->wait();
   Progress::require_own_process();
-  NativeSpan traced(collective, input.size());
+  const trace::Span traced(traced_name(collective), "operation", input.size());
   const Meanwhile meanwhile;
   native_->run(collective, input, output);
-  traced.end();
 }
 
 template <typename Start>
@@ -183,10 +169,8 @@ std::shared_ptr<engine::Run> NativeRuns::add(std::unique_ptr<ExternalOperation> 
     const std::lock_guard lock(mutex_);
     in_flight_.reserve(in_flight_.size() + 1);
     start(*run);
-    std::call_once(added_once_, [this] {
-      Progress::of_process().add(*this);
-      added_.store(true);
-    });
+    if (!is_added_) Progress::of_process().add(*this);
+    is_added_ = true;
     in_flight_.push_back(run.get());
     run->is_listed();
     active.store(true, std::memory_order_seq_cst);

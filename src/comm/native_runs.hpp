@@ -1,8 +1,6 @@
 // Runs operations of other libraries as pollables of the process, so that waiting works as for the engine's operations.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -36,11 +34,9 @@ class NativeRuns final : public engine::Pollable, public std::enable_shared_from
   std::shared_ptr<engine::Run> start_after(Started guard, std::unique_ptr<ExternalOperation> operation);
 
   bool progress(engine::Caller caller) noexcept override;
-  bool help() noexcept override { return false; }
   bool can_sleep(engine::Caller) noexcept override { return true; }
   bool needs_polling(engine::Caller caller) noexcept override;
   void check_peers(engine::Caller) noexcept override {}
-  void poke() noexcept override {}
   engine::Doorbell& bell() noexcept override { return bell_; }
 
  private:
@@ -52,10 +48,9 @@ class NativeRuns final : public engine::Pollable, public std::enable_shared_from
 
   const std::unique_ptr<Native> native_;
   const bool any_thread_;
-  std::once_flag added_once_;
-  std::atomic<bool> added_{false};
   engine::Doorbell bell_;
   std::mutex mutex_;
+  bool is_added_ = false;        ///< to the pollables of the process
   std::vector<Run*> in_flight_;  ///< in the order of their start
 };
 

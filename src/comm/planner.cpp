@@ -1,7 +1,5 @@
 #include "comm/planner.hpp"
 
-#include <utility>
-
 #include "comm/check.hpp"
 #include "penstock/error.hpp"
 #include "plan/order.hpp"

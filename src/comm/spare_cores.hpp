@@ -3,8 +3,6 @@
 
 #include <pthread.h>
 
-#include <string>
-
 #include "host/cpu_placement.hpp"
 
 namespace penstock::comm {

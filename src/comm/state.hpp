@@ -112,6 +112,9 @@ struct Request::Run {
 
   bool test();
   void wait();
+  /// Unpacks what an operation on items has received, if `is_over()`. Returns what that has returned.
+  template <typename IsOver>
+  bool unpack_if(const IsOver& is_over);
 
   std::shared_ptr<comm::State> state;          ///< outlives the run
   std::unique_ptr<comm::Unpacking> unpacking;  ///< of a call on items; its memory outlives the run

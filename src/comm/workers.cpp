@@ -1,7 +1,6 @@
 #include "comm/workers.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -29,30 +28,27 @@ struct Processes {
 
 Processes processes_of(std::span<const WorkerInfo> node) {
   struct Found {
+    std::uint64_t id;  ///< WorkerInfo::process; 0: not a member
     std::int32_t started;
     std::int16_t local_rank;
     host::NodeProcess process;
   };
   std::vector<Found> found;
-  std::vector<std::uint64_t> known;
   for (std::size_t i = 0; i < node.size(); ++i) {
-    const auto same = std::find(known.begin(), known.end(), node[i].process);
-    if (same != known.end()) {
-      ++found[static_cast<std::size_t>(same - known.begin())].process.ranks;
+    if (const auto same = std::ranges::find(found, node[i].process, &Found::id); same != found.end()) {
+      ++same->process.ranks;
       continue;
     }
-    known.push_back(node[i].process);
-    found.push_back({node[i].started,
+    found.push_back({node[i].process,
+                     node[i].started,
                      static_cast<std::int16_t>(i),
                      {.bound = node[i].bound, .inherited = node[i].inherited, .ranks = 1, .member = true}});
   }
-  const std::size_t members = found.size();
   for (const pid_t other : host::ranks_started_by(host::launch().launcher)) {
-    if (std::any_of(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(members),
-                    [&](const Found& member) { return member.started == other; }))
-      continue;
+    if (std::ranges::find(found, other, &Found::started) != found.end()) continue;
     found.push_back(
-        {other,
+        {0,
+         other,
          -1,
          {.bound = host::cpus_of_process(other), .inherited = node[0].inherited, .ranks = 1, .member = false}});
   }

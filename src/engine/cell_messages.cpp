@@ -1,7 +1,5 @@
 #include "engine/cell_messages.hpp"
 
-#include <algorithm>
-
 #include "kernels/copy.hpp"
 
 namespace penstock::engine {

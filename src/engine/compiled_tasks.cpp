@@ -65,10 +65,8 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
     }
     ranks_.add(ranks);
     is_front[id] = task.lane == Lane::application;
-    for (const std::uint32_t earlier : task.after) {
-      if (earlier == SharedTask::kNone) continue;
-      is_front[id] = is_front[id] && is_front[earlier];
-    }
+    for (const std::uint32_t earlier : task.after)
+      is_front[id] = is_front[id] && (earlier == SharedTask::kNone || is_front[earlier]);
     if (std::ranges::find(ranks, self) != ranks.end()) ++own_count_[group_[id]];
     if (is_front[id]) front_.push_back(id);
   }

@@ -136,8 +136,7 @@ void Core::finish_if_over(Operation& operation) {
   }
   operation.scratch = operation.shared = nullptr;
   operations.finish(operation);
-  own_bell.ring();
-  own_asleep_bell.ring();
+  ring_waiting();
   end(operation);
   operations.advance();
 }
@@ -151,7 +150,7 @@ bool Core::run_work(Locked& lock, Lane lane) {
   if (!run_unlocked(*work.operation, lock, [&] { result = work.worker->run(work); })) return true;
   work.worker->finish(work, result);
   drain();
-  if (caller == Caller::progress_thread && has_work(Lane::application)) ring_application();
+  if (caller == Caller::progress_thread && has_work(Lane::application)) ring_waiting();
   return true;
 }
 
@@ -196,9 +195,10 @@ void Core::fail_mismatch(Operation& operation, int peer, const std::string& what
   fail(operation, mismatch_error(peer, describe(operation), lengths.empty() ? what : lengths), true, peer);
 }
 
-std::string Core::other_length(int peer, std::uint64_t sent_bytes, std::uint64_t expected_bytes) const {
-  return "rank " + std::to_string(peer) + " sent " + std::to_string(sent_bytes) + " bytes where rank " +
-         std::to_string(rank) + " expected " + std::to_string(expected_bytes) + " bytes";
+std::string Core::other_length(int peer, std::optional<std::uint64_t> sent_bytes, std::uint64_t expected_bytes) const {
+  const std::string sent = sent_bytes ? std::to_string(*sent_bytes) + " bytes" : "more";
+  return "rank " + std::to_string(peer) + " sent " + sent + " where rank " + std::to_string(rank) + " expected " +
+         std::to_string(expected_bytes) + " bytes";
 }
 
 Error Core::mismatch_error(int peer, const std::string& where, const std::string& what) const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,8 +89,8 @@ class Core {
   void add_work(Lane lane, const Work& work) { work_[static_cast<std::size_t>(lane)].push(work); }
   bool has_work(Lane lane) const { return !work_[static_cast<std::size_t>(lane)].empty(); }
   bool run_work(Locked& lock, Lane lane);
-  /// Wakes threads that sleep in wait() to run the application lane.
-  void ring_application() noexcept {
+  /// Wakes threads that sleep in wait().
+  void ring_waiting() noexcept {
     own_bell.ring();
     own_asleep_bell.ring();
   }
@@ -119,8 +120,9 @@ class Core {
   /// The same for any exception.
   void fail(Operation& operation, const std::exception_ptr& thrown, const char* what);
   void fail_mismatch(Operation& operation, int peer, const std::string& what);
-  /// Why it is a mismatch.
-  std::string other_length(int peer, std::uint64_t sent_bytes, std::uint64_t expected_bytes) const;
+  static constexpr const char* kOtherCall = "they called different operations, or with different arguments";
+  /// Why it is a mismatch. std::nullopt: more than was expected.
+  std::string other_length(int peer, std::optional<std::uint64_t> sent_bytes, std::uint64_t expected_bytes) const;
   void fail_all(const Error& error) noexcept;
   void on_notice(const Header& header, ConstBytes payload);
   /// Answers or drops a message for an operation that is over here.

@@ -274,16 +274,15 @@ bool Executor::progress(Caller by) noexcept {
   Locked lock(lock_, std::try_to_lock);
   if (!lock.owns_lock()) return false;
   caller = by;
-  const bool moved = guarded([&] {
+  return guarded([&] {
     bool any_moved = poll();
-    if (by == Caller::progress_thread && has_work(Lane::application)) ring_application();
+    if (by == Caller::progress_thread && has_work(Lane::application)) ring_waiting();
     any_moved |= run_work(lock, Lane::progress);
     if (by == Caller::application) any_moved |= run_work(lock, Lane::application);
     if (has<SharedTasks>()) any_moved |= the<SharedTasks>().run(lock);
     if (has_remote) the<RemoteMessages>().close_epochs();
     return any_moved;
   });
-  return moved;
 }
 
 bool Executor::help() noexcept {

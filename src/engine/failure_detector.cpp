@@ -57,15 +57,9 @@ void FailureDetector::throw_unreachable(const Operation& operation, int peer, in
               core_.rank, std::generic_category().message(system_error), system_error);
 }
 
-FailureDetector::Watched& FailureDetector::watched(const Operation& operation) {
-  Watched& found = watched_[operation];
-  if (found.sequence != operation.sequence) found = {.sequence = operation.sequence};
-  return found;
-}
-
 void FailureDetector::check(Operation& operation, const std::vector<int>& peers) {
   // Probes at the first check, then after 2, 4, 8, … checks, so that a late rank does not get too many.
-  std::uint32_t& probes_sent = watched(operation).probes_sent;
+  std::uint32_t& probes_sent = watched_.current(operation).probes_sent;
   const bool probe = ((probes_sent + 1) & probes_sent) == 0;
   ++probes_sent;
   for (const int peer : peers) {
@@ -79,7 +73,7 @@ void FailureDetector::check(Operation& operation, const std::vector<int>& peers)
 // A waiting thread calls it periodically.
 void FailureDetector::watch_stall(Operation& operation, std::vector<int> peers, std::vector<int> absent,
                                   std::uint64_t mark) {
-  Watched& watched = this->watched(operation);
+  Watched& watched = watched_.current(operation);
   const auto now = std::chrono::steady_clock::now();
   if (mark != watched.mark || operation.executing > 0) {
     watched.mark = mark;

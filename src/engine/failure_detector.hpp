@@ -56,8 +56,6 @@ class FailureDetector {
     bool is_told = false;
   };
 
-  Watched& watched(const Operation& operation);
-
   Core& core_;
   std::vector<bool> gone_;
   bool has_gone_ranks_ = false;

@@ -16,8 +16,6 @@ constexpr int kMostYields = 64;  // then the engine waits, which may sleep
 
 }  // namespace
 
-FlagExchange::FlagExchange(Core& core) : core_(core), flags_(*core.node.segment) {}
-
 bool FlagExchange::admit(Operation& operation) {
   flagged_.push_back(&operation);
   if (deferred_.empty() && take_flag(operation)) return true;
@@ -92,17 +90,17 @@ std::uint64_t FlagExchange::told_by_peer(const Operation& operation, const Step&
   return bytes;
 }
 
-std::optional<FlagExchange::Lengths> FlagExchange::different_lengths(const Operation& operation, int peer) const {
-  if (!operation.plan().by_flags) return std::nullopt;
+std::string FlagExchange::differing_lengths(const Operation& operation, int peer) const {
+  if (!operation.plan().by_flags) return "";
   for (const Step& step : operation.plan().steps) {
     if (step.kind != StepKind::wait || step.peer != peer || !plan::tells_length(step)) continue;
     if (!has_published(operation, step) ||
         flags_.of(core_.local(peer), operation.sequence).signature != operation.call.signature)
       continue;
-    const Lengths lengths{told_by_peer(operation, step), step.from.size_bytes};
-    if (lengths.told != lengths.expected) return lengths;
+    const std::uint64_t told_bytes = told_by_peer(operation, step);
+    if (told_bytes != step.from.size_bytes) return core_.other_length(peer, told_bytes, step.from.size_bytes);
   }
-  return std::nullopt;
+  return "";
 }
 
 ConstBytes FlagExchange::of_peer(const Operation& operation, const Step& step) const {
@@ -124,9 +122,9 @@ bool FlagExchange::receive() {
     const int peer = operation->step(step).peer;
     std::erase(states_[*operation].waiting, step);
     if (flags_.of(core_.local(peer), operation->sequence).signature != operation->call.signature) {
-      core_.fail_mismatch(*operation, peer, "they called different operations, or with different arguments");
-    } else if (different_lengths(*operation, peer)) {
-      core_.fail_mismatch(*operation, peer, "their lengths differ");
+      core_.fail_mismatch(*operation, peer, Core::kOtherCall);
+    } else if (const std::string lengths = differing_lengths(*operation, peer); !lengths.empty()) {
+      core_.fail_mismatch(*operation, peer, lengths);
     } else {
       core_.complete(*operation, step);
       core_.drain();

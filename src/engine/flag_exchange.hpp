@@ -5,8 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "base/hash.hpp"
@@ -19,7 +18,7 @@ namespace penstock::engine {
 /// Runs signal and wait steps of such plans. Routes owns it. The engine's lock protects all calls.
 class FlagExchange final : public Mechanism {
  public:
-  explicit FlagExchange(Core& core);
+  explicit FlagExchange(Core& core) : core_(core), flags_(*core.node.segment) {}
 
   /// Whether the operation may be launched now. If not, it is deferred until its flag is free.
   bool admit(Operation& operation);
@@ -31,12 +30,8 @@ class FlagExchange final : public Mechanism {
   bool is_published(const Operation& operation, StepId step) const {
     return operation.step(step).to.buffer == Buffer::shared && step < states_[operation].published_before;
   }
-  /// What a peer that has published told of its length, if this rank expects another one.
-  struct Lengths {
-    std::uint64_t told;
-    std::uint64_t expected;
-  };
-  std::optional<Lengths> different_lengths(const Operation& operation, int peer) const;
+  /// See Core::differing_lengths().
+  std::string differing_lengths(const Operation& operation, int peer) const;
   /// For a peer that has completed the operation: a step that still waits for this peer, or kNone.
   StepId find_missing(const Operation& operation, int peer) const;
 

@@ -51,7 +51,7 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
   const int source = static_cast<int>(header.source);
   StepId step = CompiledPlan::kNone;
   if (header.signature != operation.call.signature) {
-    core_.fail_mismatch(operation, source, "they called different operations, or with different arguments");
+    core_.fail_mismatch(operation, source, Core::kOtherCall);
   } else if (header.kind == MessageKind::probe) {
     promise(operation, source);
   } else {

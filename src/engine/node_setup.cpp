@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <mutex>
-#include <new>
 #include <random>
 #include <utility>
 

@@ -80,6 +80,12 @@ class PerOperation {
     while (operation.index >= states_.size()) states_.push_back(std::make_unique<State>());
     return *states_[operation.index];
   }
+  /// For a mechanism that resets it late: State::sequence tells of which operation it is.
+  State& current(const Operation& operation) const {
+    State& found = (*this)[operation];
+    if (found.sequence != operation.sequence) found = {.sequence = operation.sequence};
+    return found;
+  }
 
  private:
   mutable std::vector<std::unique_ptr<State>> states_;

@@ -26,7 +26,7 @@ Operation& OperationTable::at(std::uint64_t sequence) {
   Operation*& entry = window_[index];
   if (entry == nullptr) {
     if (idle_.empty()) {
-      idle_.reserve(std::bit_ceil(records_.size() + 1));  // disown() must not lack memory
+      idle_.reserve(std::bit_ceil(records_.size() + 1));  // drop() must not lack memory
       records_.push_back(std::make_unique<Operation>(static_cast<std::uint32_t>(records_.size())));
       idle_.push_back(records_.back().get());
     }
@@ -63,7 +63,7 @@ void OperationTable::run_through(Operation& only) {
   remember(only);
   window_.pop();
   base_ = ++next_;
-  disown(only);
+  drop(only);
   publish();
 }
 
@@ -92,7 +92,7 @@ void OperationTable::advance() {
          window_.front()->is_finished()) {
     Operation* const first = window_.pop();
     ++base_;
-    disown(*first);
+    drop(*first);
   }
   publish();
 }
@@ -102,9 +102,7 @@ void OperationTable::publish() const {
     segment_->slot(segment_->local_rank()).completed_before.store(base_, std::memory_order_release);
 }
 
-void OperationTable::drop(Operation& operation) { disown(operation); }
-
-void OperationTable::disown(Operation& operation) {
+void OperationTable::drop(Operation& operation) {
   if (--operation.owners > 0) return;
   if (operation.call.arithmetic.user) dropped_.push_back(std::move(operation.call.arithmetic.user));
   operation.call.plan.reset();

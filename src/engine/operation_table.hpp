@@ -59,7 +59,7 @@ class OperationTable {
   void run_through(Operation& only);
   void finish(Operation& operation);
   void advance();
-  void drop(Operation& operation);  ///< its Run is destroyed
+  void drop(Operation& operation);  ///< an owner is gone
 
   /// An operation that was completed here has failed elsewhere; false if that was known, or it is forgotten.
   bool note_failed_elsewhere(std::uint64_t sequence) {
@@ -84,7 +84,6 @@ class OperationTable {
   void make_room(std::uint64_t sequence);
   void remember(const Operation& over);
   void publish() const;
-  void disown(Operation& operation);
 
   const Segment* const segment_;  ///< or nullptr
   std::uint64_t next_ = 0;

@@ -17,7 +17,7 @@ class Pollable {
   /// Makes progress; false if nothing moved. Any thread, several at once.
   virtual bool progress(Caller caller) noexcept = 0;
   /// Runs one ready step of the progress lane, to help a waiting thread.
-  virtual bool help() noexcept = 0;
+  virtual bool help() noexcept { return false; }
   /// Whether there is nothing to do until the bell rings. A sleeper asks after it has raised the bell's `sleepers`.
   virtual bool can_sleep(Caller caller) noexcept = 0;
   /// Whether work can appear without the bell: from a transport, or because peers release memory.
@@ -25,7 +25,7 @@ class Pollable {
   /// Called periodically while something is in flight: finds ranks that have died and fails what waits for them.
   virtual void check_peers(Caller caller) noexcept = 0;
   /// Application threads that find nothing to do call it, see Transport::poke.
-  virtual void poke() noexcept = 0;
+  virtual void poke() noexcept {}
   virtual Doorbell& bell() noexcept = 0;
   /// Whether progress threads can do all that is to be done.
   virtual bool threads_suffice() noexcept { return false; }

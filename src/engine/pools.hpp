@@ -60,7 +60,7 @@ class SlotTable {
  public:
   /// What the next add() will return. That needs no memory.
   std::uint32_t next() {
-    make_room();
+    if (free_.empty()) grow();
     return slots_[free_.back()].generation << kIndexBits | free_.back();
   }
   std::uint32_t add(T value) {
@@ -109,9 +109,6 @@ class SlotTable {
     bool used = false;
   };
 
-  void make_room() {
-    if (free_.empty()) grow();
-  }
   void grow() {
     if (free_.capacity() <= slots_.size()) free_.reserve(std::max<std::size_t>(2 * slots_.size(), 16));
     slots_.emplace_back();

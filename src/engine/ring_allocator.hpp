@@ -14,9 +14,6 @@ class RingAllocator {
  public:
   explicit RingAllocator(std::uint64_t bytes) : bytes_(bytes) {}
 
-  /// The size of the ring: the largest space that an operation can get.
-  std::uint64_t limit_bytes() const { return bytes_; }
-
   /// The offset of the space, or std::nullopt until older operations are freed.
   std::optional<std::uint64_t> take(std::uint64_t sequence, std::uint64_t bytes);
 

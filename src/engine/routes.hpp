@@ -83,8 +83,7 @@ class Routes : public Core {
   }
   std::string differing_lengths(const Operation& operation, int peer) const final {
     const std::optional<FlagExchange>& flags = std::get<std::optional<FlagExchange>>(mechanisms_);
-    const auto lengths = flags ? flags->different_lengths(operation, peer) : std::nullopt;
-    return lengths ? other_length(peer, lengths->told, lengths->expected) : "";
+    return flags ? flags->differing_lengths(operation, peer) : "";
   }
   void send_step(Operation& operation, StepId step);
   void on_completed(const Header& header);

@@ -6,7 +6,6 @@
 
 #include "engine/flags.hpp"
 #include "engine/task_table.hpp"
-#include "penstock/error.hpp"
 
 namespace penstock::engine {
 namespace {

@@ -57,8 +57,7 @@ void SharedTasks::enter(Operation& operation, StepId step) {
   // reports it.
   for (std::uint32_t rank = 0; rank < ranks(); ++rank)
     if (task_table_.has_come(operation.sequence, rank) && entry(operation, rank).signature != operation.call.signature)
-      return core_.fail_mismatch(operation, core_.node.ranks[rank],
-                                 "they called different operations, or with different arguments");
+      return core_.fail_mismatch(operation, core_.node.ranks[rank], Core::kOtherCall);
   if (tasks.own_count(group) == 0) return core_.complete(operation, step);
   state.open_groups |= bit(group);
   std::uint32_t woken = 0;

@@ -50,18 +50,12 @@ class Transport {
 
   /// The tag of the first message that has come from this rank and that no receive matches; -1: none has, or the
   /// library cannot tell.
-  virtual int first_unmatched(int peer) {
-    static_cast<void>(peer);
-    return -1;
-  }
+  virtual int first_unmatched(int /*peer*/) { return -1; }
 
   /// Lets the library move messages, and appends what is complete. Never blocks.
   virtual void poll(std::vector<Completion>& complete) = 0;
   /// The same, but may leave it to later calls to report other messages than this one, which is in flight.
-  virtual void poll_for(Token token, std::vector<Completion>& complete) {
-    static_cast<void>(token);
-    poll(complete);
-  }
+  virtual void poll_for(Token /*token*/, std::vector<Completion>& complete) { poll(complete); }
   /// Whether the last poll(), if it found nothing, has let other threads have the core. The caller then need not.
   virtual bool yielded() const noexcept { return false; }
   /// Withdraws a receive that irecv() posted. A Completion follows: withdrawn, unless a message had been matched
@@ -71,19 +65,13 @@ class Transport {
   virtual void enter() noexcept {}
   /// What a rank gets that sends this one a message under `tag` after this transport has ended, as soon as the library
   /// is called here: the answer of a rank that has left.
-  virtual void set_farewell(ConstBytes packet, int tag) {
-    static_cast<void>(packet);
-    static_cast<void>(tag);
-  }
+  virtual void set_farewell(ConstBytes /*packet*/, int /*tag*/) {}
   /// The last call, if nothing is in flight here.
   virtual void retire() noexcept {}
 
   /// Whether the library knows that the peer's process has ended. If true, all that the peer sent has been received.
   /// Any thread may call it. MPI has no such call, hence the default: MPI ends the job or reports nothing.
-  virtual bool has_gone(int peer) noexcept {
-    static_cast<void>(peer);
-    return false;
-  }
+  virtual bool has_gone(int /*peer*/) noexcept { return false; }
 
   /// Lets the library move the application's own messages. Waiting threads call it now and then: a peer may need such a
   /// message before it reaches the operation that they wait for. Never blocks.

@@ -15,14 +15,14 @@ std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
 int RemoteChecks::find_left(const Operation& operation, const std::vector<int>& peers) {
   const auto found = std::ranges::find_if(peers, [&](int peer) { return ranks_.has_left(peer); });
-  return found != peers.end() && ++state(operation).checks_since_left >= kChecks ? *found : -1;
+  return found != peers.end() && ++states_.current(operation).checks_since_left >= kChecks ? *found : -1;
 }
 
 // In one slot there are messages of one operation only, as soon as this rank may post some (MessageCounts).
 void RemoteChecks::look_for_foreign(Operation& operation) {
   if (!operation.is_running() || !operation.call.compiled->leaves_node() || !core_.may_call_transport()) return;
   // As with probes: after 1, 2, 4, … checks.
-  if (const std::uint32_t check = ++state(operation).checks; (check & (check - 1)) != 0) return;
+  if (const std::uint32_t check = ++states_.current(operation).checks; (check & (check - 1)) != 0) return;
   // Also ranks with which the plan has no messages: another call has others.
   for (const int peer : ranks_.all()) {
     if (!epochs_.may_post(peer, operation.sequence)) continue;
@@ -84,7 +84,7 @@ void RemoteChecks::compare(Operation& operation, int peer, ListKind kind, const 
 }
 
 void RemoteChecks::on_forgotten(Operation& operation, int peer) {
-  if (++state(operation).forgotten_by_peers < kChecks) return;
+  if (++states_.current(operation).forgotten_by_peers < kChecks) return;
   core_.fail_mismatch(operation, peer, rank_text(peer) + " completed it long ago");
 }
 

@@ -40,12 +40,6 @@ class RemoteChecks {
     std::uint32_t checks_since_left = 0;         ///< of the failure detector, since a rank that it waits for has left
   };
 
-  State& state(const Operation& operation) {
-    State& found = states_[operation];
-    if (found.sequence != operation.sequence) found = {.sequence = operation.sequence};
-    return found;
-  }
-
   Core& core_;
   const RemoteRanks& ranks_;
   const RemotePlans& plans_;

@@ -1,7 +1,6 @@
 // The ranks of other nodes, and which of them have left.
 #pragma once
 
-#include <algorithm>
 #include <set>
 #include <vector>
 

@@ -1,7 +1,5 @@
 #include "engine/remote/step_messages.hpp"
 
-#include <string>
-
 namespace penstock::engine {
 
 void StepMessages::begin(Operation& operation) {
@@ -126,15 +124,12 @@ void StepMessages::finish_receive(const InFlight::Entry& done, const Transport::
   state.status[done.step] = completion.withdrawn ? Status::none : Status::done;
   if (!completion.withdrawn) epochs_.note_received(done.peer, done.sequence);
   const std::uint64_t expected_bytes = operation.step(done.step).to.size_bytes;
-  const auto bytes = [](std::uint64_t count) { return std::to_string(count) + " bytes"; };
   core_.release_after(operation, [&] {
     if (operation.has_failed()) return;
     if (!completion.too_long && completion.bytes == expected_bytes) return core_.complete(operation, done.step);
-    const bool is_known = completion.bytes != expected_bytes && completion.bytes != 0;
-    core_.fail_mismatch(operation, done.peer,
-                        "rank " + std::to_string(done.peer) + " sent " +
-                            (is_known || !completion.too_long ? bytes(completion.bytes) : "more") + " where rank " +
-                            std::to_string(core_.rank) + " expected " + bytes(expected_bytes));
+    const bool is_known = !completion.too_long || (completion.bytes != expected_bytes && completion.bytes != 0);
+    const std::optional<std::uint64_t> sent_bytes = is_known ? std::optional(completion.bytes) : std::nullopt;
+    core_.fail_mismatch(operation, done.peer, core_.other_length(done.peer, sent_bytes, expected_bytes));
   });
 }
 

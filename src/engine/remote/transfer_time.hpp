@@ -1,7 +1,6 @@
 // How long the long messages in flight should be on their way.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "penstock/cost_model.hpp"
