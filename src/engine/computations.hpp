@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/core.hpp"
-#include "engine/distance.hpp"
+#include "host/distance.hpp"
 
 namespace penstock::engine {
 
@@ -26,7 +26,7 @@ class Computations final : public Mechanism, private Worker {
   bool streams(const Operation& operation, const Step& step, Bytes to);
 
   Core& core_;
-  Distance distance_;  ///< of the readers of this rank's shared memory
+  host::Distance distance_;  ///< of the readers of this rank's shared memory
 };
 
 }  // namespace penstock::engine

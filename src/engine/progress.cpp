@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
@@ -31,12 +30,7 @@ thread_local bool sleeps_in_waits = false;
 
 std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1); }
 
-nanoseconds timer_slack() {
-  const int slack_ns = ::prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
-  return nanoseconds(std::max(slack_ns, 0));
-}
-
-Awaited awaited_of(const Pollable& pollable, const Naps& naps, Caller caller) {
+Awaited awaited_of(const Pollable& pollable, const host::Naps& naps, Caller caller) {
   const std::int64_t until_ns = pollable.transfer_until_ns.load(std::memory_order_relaxed);
   return {.polls_transport = pollable.polls_transport.load(std::memory_order_relaxed),
           .unpolled = nanoseconds((caller == Caller::progress_thread ? pollable.background_nap_ns : pollable.nap_ns)
@@ -256,7 +250,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
   thread_local std::vector<Pollable*> acquired;
   host::Yields& yields = host::yields_of_this_thread();
-  thread_local Naps naps(timer_slack());
+  thread_local host::Naps naps(host::timer_slack());
   Waiting waiting;
   std::int64_t moved_ns = 0;
   const bool yields_are_late = yields.are_late();
@@ -307,7 +301,7 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
 void Progress::thread_loop(const ProgressThreads::Worker& self) noexcept {
   std::vector<Pollable*> acquired;
   std::uint64_t generation = 0;
-  Naps naps(timer_slack());
+  host::Naps naps(host::timer_slack());
   Waiting waiting;
   while (!self.stop.load(std::memory_order_acquire)) {
     // Keeps its pollables while it spins, so that several threads do not contend for the lock.

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/doorbell.hpp"
-#include "engine/naps.hpp"
 #include "engine/pollable.hpp"
 #include "engine/progress_threads.hpp"
+#include "host/naps.hpp"
 
 namespace penstock::engine {
 
@@ -85,7 +85,7 @@ class Progress {
     const std::vector<Pollable*>& acquired;
     const std::atomic<bool>& ended;  ///< the wait is over, or the thread must stop
     std::uint64_t generation;        ///< before `acquired` was filled
-    Naps& naps;                      ///< of the calling thread
+    host::Naps& naps;                ///< of the calling thread
   };
   /// At most `nap` long if something must be polled.
   void sleep(const Sleeper& sleeper, std::chrono::nanoseconds nap);

@@ -24,7 +24,7 @@ struct Awaited {
   bool yields_are_late = false;            ///< see host::Yields
   bool yields_are_futile = false;          ///< see host::Yields
   bool yields_are_needless = false;        ///< see host::Yields
-  std::chrono::nanoseconds nap_overrun{};  ///< see Naps
+  std::chrono::nanoseconds nap_overrun{};  ///< see host::Naps
   /// Since something moved last. Asked for polls of a transport only.
   std::chrono::nanoseconds waited = std::chrono::nanoseconds::max();
 };

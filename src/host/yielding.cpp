@@ -2,12 +2,13 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 
 namespace penstock::host {
@@ -33,6 +34,10 @@ std::int64_t coarse_ns() noexcept {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+std::chrono::nanoseconds timer_slack() noexcept {
+  return std::chrono::nanoseconds(std::max(::prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0), 0));
 }
 
 Yields& yields_of_this_thread() noexcept {

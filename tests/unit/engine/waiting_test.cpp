@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "engine/naps.hpp"
 #include "engine/remote/transfer_time.hpp"
+#include "host/naps.hpp"
 
 namespace penstock::engine {
 namespace {
+
+using host::Naps;
 
 constexpr Awaited kTransport{.polls_transport = true};
 

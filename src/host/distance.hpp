@@ -6,7 +6,7 @@
 
 #include "penstock/types.hpp"
 
-namespace penstock::engine {
+namespace penstock::host {
 
 /// Processes move between cores, and virtual machines do not always tell which cores share a cache. So the distance is
 /// measured repeatedly, on the memory in question. Any thread.
@@ -22,4 +22,4 @@ class Distance {
   std::atomic<std::uint32_t> average_ns_{0};  ///< moving average: time to get a line
 };
 
-}  // namespace penstock::engine
+}  // namespace penstock::host

@@ -1,4 +1,4 @@
-#include "engine/distance.hpp"
+#include "host/distance.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace penstock::engine {
+namespace penstock::host {
 namespace {
 
 TEST(Distance, LeavesMemoryAsItIsWhateverItsPlaceAndSize) {
@@ -36,4 +36,4 @@ TEST(Distance, LosesNothingThatOthersWriteMeanwhile) {
 }
 
 }  // namespace
-}  // namespace penstock::engine
+}  // namespace penstock::host

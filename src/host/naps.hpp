@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace penstock::engine {
+namespace penstock::host {
 
 /// How much longer than asked the sleeps of one thread last: by the kernel's slack for timers, and by the time to be
 /// woken. The median of late. Not of sleeps during which a turn of another thread may have ended: a rank that stayed
@@ -32,4 +32,4 @@ class Naps {
   std::chrono::nanoseconds overrun_;
 };
 
-}  // namespace penstock::engine
+}  // namespace penstock::host
