@@ -17,6 +17,8 @@ constexpr int kMostYields = 64;  // then the engine waits, which may sleep
 }  // namespace
 
 bool FlagExchange::admit(Operation& operation) {
+  // Without memory only this operation fails, also if it is deferred.
+  flags_.take(operation.call.compiled->published_bytes());
   flagged_.push_back(&operation);
   if (deferred_.empty() && take_flag(operation)) return true;
   deferred_.push(&operation);
@@ -24,10 +26,8 @@ bool FlagExchange::admit(Operation& operation) {
 }
 
 bool FlagExchange::take_flag(Operation& operation) {
-  const std::uint64_t published_bytes = operation.call.compiled->published_bytes();
-  flags_.take(published_bytes);
   if (!flags_.is_free(operation.sequence)) return false;
-  operation.shared = flags_.own_data(operation.sequence, published_bytes);
+  operation.shared = flags_.own_data(operation.sequence, operation.call.compiled->published_bytes());
   return true;
 }
 
