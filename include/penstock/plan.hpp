@@ -338,7 +338,8 @@ struct Team {
   /// The third level, one entry per rank. Ranks whose cores share a last-level cache and a NUMA node are in one domain.
   /// Domains of different nodes have different numbers. Empty if the nodes have one domain each, or it is unknown.
   std::vector<std::int32_t> domain_of_rank{};
-  /// Ranks of several nodes take turns on cores (emulated nodes, containers), as measured; equal on all ranks.
+  /// Ranks of several nodes take turns on cores (emulated nodes, containers), as measured, or since a kernel has fewer
+  /// CPUs for its ranks than ranks; equal on all ranks.
   bool shares_cores = false;
 
   std::int32_t size() const { return static_cast<std::int32_t>(node_of_rank.size()); }
