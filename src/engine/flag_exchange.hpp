@@ -101,8 +101,9 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
   if (kept == nullptr || kept->call.plan != plan) {
     try {
       if (kept == nullptr) kept = std::make_unique<Operation>(~std::uint32_t{0});
-      kept->call.compiled = plans.get(plan, core_.node.team, core_.node.shared_limit_bytes);
-      flags_.take(kept->call.compiled->published_bytes());
+      const CompiledPlan* const compiled = plans.get(plan, core_.node.team, core_.node.shared_limit_bytes);
+      flags_.take(compiled->published_bytes());
+      kept->call.compiled = compiled;
     } catch (const std::exception&) {
       return false;  // start() fails the same way, and tells all ranks
     }
