@@ -5,6 +5,7 @@
 #include <sys/mount.h>
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <ranges>
 #include <string>
@@ -22,7 +23,8 @@ namespace {
 
 constexpr int kRanks = 4;
 constexpr int kPoor = 2;
-constexpr std::size_t kPlans = 40;          // more than the fast path keeps, and so few that the next one may take it
+// More than the fast path keeps, and so few that the operation after them may take it (can_run_through()).
+constexpr std::size_t kPlans = 40;
 constexpr std::uint64_t kLongCount = 1000;  // bytes that do not fit beside a flag
 
 /// Gives the calling process a private /dev/shm of that size.
@@ -102,6 +104,27 @@ TEST(FullMemory, IsAnErrorOfTheOperationThatNeedsIt) {
   EXPECT_TRUE(has_failed);
 }
 
+/// With each size of /dev/shm all of so many operations succeed but that one, which fails if the memory is too small.
+void expect_only_one_fails(std::initializer_list<const char*> sizes, std::size_t operations, std::size_t failing,
+                           std::string (*body_of)(ForkedRank&, const std::string&)) {
+  if (!lets_have_own_dev_shm()) GTEST_SKIP() << kNoOwnDevShm;
+  bool has_failed = false;
+  for (const char* const size : sizes) {
+    SCOPED_TRACE(std::string("size ") + size);
+    const std::vector<Outcome> outcomes =
+        run_forked(std::vector<std::int32_t>(kRanks, 0), [&](ForkedRank& self) { return body_of(self, size); });
+    const std::string all(operations, 'o');
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::string& text = outcomes[static_cast<std::size_t>(rank)].text;
+      std::string expected = all;
+      if (text != all) expected[failing] = rank == kPoor ? 'n' : 'p';
+      has_failed |= text != all;
+      EXPECT_EQ(text, expected) << "rank " << rank;
+    }
+  }
+  EXPECT_TRUE(has_failed);
+}
+
 /// The root of short broadcasts is so far ahead that it defers some, of which one has data that do not fit beside a
 /// flag. Returns one letter for each, as body().
 std::string deferred_body(ForkedRank& self, const std::string& size) {
@@ -128,22 +151,7 @@ std::string deferred_body(ForkedRank& self, const std::string& size) {
 }
 
 TEST(FullMemory, IsAnErrorOfTheDeferredOperationThatNeedsIt) {
-  if (!lets_have_own_dev_shm()) GTEST_SKIP() << kNoOwnDevShm;
-  bool has_failed = false;
-  for (const char* const size : {"16k", "24k", "32k"}) {
-    SCOPED_TRACE(std::string("size ") + size);
-    const std::vector<Outcome> outcomes =
-        run_forked(std::vector<std::int32_t>(kRanks, 0), [&](ForkedRank& self) { return deferred_body(self, size); });
-    const std::string all(engine::Flags::kEntries + 4, 'o');
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const std::string& text = outcomes[static_cast<std::size_t>(rank)].text;
-      std::string expected = all;
-      if (text != all) expected[engine::Flags::kEntries + 2] = rank == kPoor ? 'n' : 'p';
-      has_failed |= text != all;
-      EXPECT_EQ(text, expected) << "rank " << rank;
-    }
-  }
-  EXPECT_TRUE(has_failed);
+  expect_only_one_fails({"16k", "24k", "32k"}, engine::Flags::kEntries + 4, engine::Flags::kEntries + 2, deferred_body);
 }
 
 /// Blocking broadcasts, of which one has data that do not fit beside a flag. The fast path keeps some plans that ran
@@ -172,22 +180,7 @@ std::string fast_body(ForkedRank& self, const std::string& size) {
 }
 
 TEST(FullMemory, IsForgottenByOtherPlans) {
-  if (!lets_have_own_dev_shm()) GTEST_SKIP() << kNoOwnDevShm;
-  bool has_failed = false;
-  for (const char* const size : {"12k", "16k", "20k", "24k", "28k", "32k"}) {
-    SCOPED_TRACE(std::string("size ") + size);
-    const std::vector<Outcome> outcomes =
-        run_forked(std::vector<std::int32_t>(kRanks, 0), [&](ForkedRank& self) { return fast_body(self, size); });
-    const std::string all(2 * kPlans + 1, 'o');
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const std::string& text = outcomes[static_cast<std::size_t>(rank)].text;
-      std::string expected = all;
-      if (text != all) expected[kPlans] = rank == kPoor ? 'n' : 'p';
-      has_failed |= text != all;
-      EXPECT_EQ(text, expected) << "rank " << rank;
-    }
-  }
-  EXPECT_TRUE(has_failed);
+  expect_only_one_fails({"12k", "16k", "20k", "24k", "28k", "32k"}, 2 * kPlans + 1, kPlans, fast_body);
 }
 
 }  // namespace
