@@ -230,7 +230,8 @@ class PENSTOCK_API Checkpointer {
   /// in the background; what fails then is one of warnings(). Collective. Throws what taking the place over throws.
   std::size_t resume_drains();
 
-  /// Waits until all checkpoints are drained or failed. Throws the first error that no call has thrown. Collective.
+  /// Waits until all checkpoints are drained or failed, and those that are not kept any more are removed. Throws the
+  /// first error that no call has thrown. Collective.
   /// With a `limit`, which counts from the call, throws Error(timed_out) on each rank where it has passed before.
   void finish(std::optional<std::chrono::milliseconds> limit = std::nullopt);
 

@@ -650,7 +650,9 @@ class Checkpointer:
         return self._native.resume_drains()
 
     def finish(self, timeout_s: float | None = None) -> None:
-        """Wait until all checkpoints are drained or failed. Raises the first error that no call has raised. Collective.
+        """Wait until all checkpoints are drained or failed, and those that are not kept any more are removed.
+
+        Raises the first error that no call has raised. Collective.
 
         ``timeout_s`` is as for :meth:`CheckpointHandle.wait`; by default it is the checkpointer's.
         """

@@ -69,9 +69,13 @@ class Job {
   void begin() {
     update([&] { begun_ = true; });
   }
-  /// Marks that no thread will use this job any more.
+  /// Before another thread is given it: that one closes it, too.
+  void share() {
+    update([&] { ++users_; });
+  }
+  /// Marks that one of its threads will not use it any more.
   void close() {
-    update([&] { closed_ = true; });
+    update([&] { --users_; });
   }
 
   void assign(const Attempt& attempt) {
@@ -92,8 +96,9 @@ class Job {
   bool begun() const {
     return locked([&] { return begun_ || error_.has_value(); });
   }
+  /// Whether no thread will use it any more.
   bool closed() const {
-    return locked([&] { return closed_; });
+    return locked([&] { return users_ == 0; });
   }
   bool undelivered() const {
     return locked([&] { return error_.has_value() && !delivered_; });
@@ -117,7 +122,7 @@ class Job {
   }
   /// Whether it is closed, at `deadline` at the latest.
   bool wait_until_closed(Deadline deadline = {}) {
-    return wait(deadline, [&] { return closed_; });
+    return wait(deadline, [&] { return users_ == 0; });
   }
 
   /// The error that kept it from `level`. It counts as delivered from then on.
@@ -167,7 +172,7 @@ class Job {
   std::optional<Error> error_;
   bool delivered_ = false;
   bool begun_ = false;
-  bool closed_ = false;
+  int users_ = 1;  ///< threads that have yet to close it
 };
 
 }  // namespace penstock::checkpoint

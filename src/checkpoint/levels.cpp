@@ -72,16 +72,16 @@ void Saver::write(const std::shared_ptr<Job>& job) {
   job->staged = {};
   if (failure) {
     job->fail(*failure);
-    job->close();
   } else if (tiers_.fast) {
     job->reach(CheckpointLevel::fast);
+    job->share();
     drainer_.submit([this, job] { drain(*job); });
     retire_after(*channels_.writer, *job, job->version(), false);
   } else {
     job->reach(CheckpointLevel::drained);
     retire_after(*channels_.writer, *job, job->version(), true);
-    job->close();
   }
+  job->close();
 }
 
 /// Agrees that all ranks save the same arrays, and on the version. Nothing is written before.

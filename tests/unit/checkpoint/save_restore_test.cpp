@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "checkpoint/keys.hpp"
+#include "unit/checkpoint/faulty_backend.hpp"
 #include "unit/checkpoint/vector.hpp"
 
 namespace penstock::checkpoint::test {
@@ -126,6 +129,47 @@ TEST(SaveRestore, KeepsTheNewestInTheSlowTierAndOnlyWhatItNeedsInTheBurstBuffer)
     EXPECT_EQ(complete_steps(fast), (std::vector<std::uint64_t>{6}));
     // Data is removed with its manifest.
     EXPECT_EQ(list_versions(*slow).size(), 2u);
+    EXPECT_EQ(list_versions(*fast).size(), 1u);
+  }
+}
+
+/// Both threads remove what is not kept. That of the burst buffer may be the slower one, and it calls collectives.
+TEST(SaveRestore, FinishWaitsUntilNothingIsLeftToRemove) {
+  for (const bool relayed : {false, true}) {
+    const auto slow = memory();
+    const auto fast = memory();
+    World world;
+    world.ranks = 2;
+    world.relayed = relayed;
+    world.tiers = shared_tiers(slow, fast);
+    run_ranks(world, [&](Rank& rank) { rank.save(1, Vector(rank, 1).arrays).wait(Level::drained); });
+    folder_tier(slow)->mark_removed({1, 1, 0});
+
+    std::atomic<bool> removing = false;
+    std::atomic<bool> finished = false;
+    const auto of_fast = std::make_shared<Faults>();
+    of_fast->on_change = [&](const std::string& operation, const store::Backend&, const std::string&,
+                             Faults::When when) {
+      if (operation != "remove" || when != Faults::When::before || removing.exchange(true)) return;
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+      while (!finished && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_FALSE(finished) << "finish() returned while a checkpoint was being removed";
+    };
+    const auto of_slow = std::make_shared<Faults>();
+    of_slow->on_change = [&](const std::string& operation, const store::Backend&, const std::string& key,
+                             Faults::When when) {
+      if (operation != "put" || when != Faults::When::before || key.find(".data") == key.npos) return;
+      EXPECT_TRUE(penstock::test::eventually([&] { return removing.load(); }));
+    };
+    world.tiers =
+        shared_tiers(std::make_shared<FaultyBackend>(slow, of_slow), std::make_shared<FaultyBackend>(fast, of_fast));
+    run_ranks(world, [&](Rank& rank) {
+      rank.save(2, Vector(rank, 2).arrays);
+      rank.saver().finish();
+      finished = true;
+    });
+    EXPECT_TRUE(removing);
     EXPECT_EQ(list_versions(*fast).size(), 1u);
   }
 }
