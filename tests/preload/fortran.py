@@ -18,8 +18,6 @@ INTERFACES = ["MPIF_H", "USE_MPI", "USE_MPI_F08"]
 #: The module mpi has the library of mpif.h.
 LIBRARIES = INTERFACES if ALL else ["MPIF_H", "USE_MPI_F08"]
 FETCHED = ROOT / "build/fortran"
-#: Ranks that poll may outnumber the cores.
-TIMEOUT_S = 300
 FLAGS = ["-O1", "-w", "-fallow-argument-mismatch", "-ffree-line-length-none"]
 
 
@@ -42,15 +40,13 @@ def compiled(mpi: str, name: str, interface: str, folder: Path, *options: str) -
         libraries = sorted(str(library) for library in (FETCHED / mpi / "lib").iterdir())
         loader = f"-Wl,--no-as-needed,-rpath,{FETCHED / mpi / 'lib'},--unresolved-symbols=ignore-in-shared-libs"
         words = ["gfortran", "-I", str(FETCHED / mpi / "include"), *words, loader, *libraries]
-    return subprocess.run(
-        words, cwd=folder, env=environment(), capture_output=True, text=True, check=False, timeout=120
-    )
+    return subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
 
 
 def run(mpi: str, ranks: int, folder: Path, report: Path | None, **variables: str) -> Done:
     """Runs `folder`/program: with a report under `penstock run`, otherwise natively."""
     if installed := debian(mpi):
-        return run_installed(installed, ranks, report, ["./program"], folder, timeout_s=TIMEOUT_S, **variables)
+        return run_installed(installed, ranks, report, ["./program"], folder, **variables)
     if report is not None:
-        return preloaded(mpi, ranks, report, folder / "program", timeout_s=TIMEOUT_S, **variables)
-    return mpiexec(mpi, ranks, folder / "program", timeout_s=TIMEOUT_S, **variables)
+        return preloaded(mpi, ranks, report, folder / "program", **variables)
+    return mpiexec(mpi, ranks, folder / "program", **variables)

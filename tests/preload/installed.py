@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from preload.launch import Done
+from preload.launch import HANGS_S, Done
 
 
 def tool(name: str, mpi: str) -> str:
@@ -53,7 +53,7 @@ def run_installed(
     command: Sequence[str],
     folder: Path,
     options: Sequence[str] = (),
-    timeout_s: float = 120,
+    timeout_s: float = HANGS_S,
     **variables: str,
 ) -> Done:
     """Run a command by the launcher of an installed MPI: with a report under `penstock run`, otherwise natively."""

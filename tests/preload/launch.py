@@ -16,6 +16,8 @@ MPIS = {"mpich": "mpich", "abi": "mpich", "openmpi": "openmpi"}
 #: ABIs whose MPI calls a hook while it makes progress.
 HOOKED = ("mpich", "openmpi")
 ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
+#: A job that runs this long hangs. Ranks that poll may outnumber the cores.
+HANGS_S = 1200.0
 
 
 @dataclass
@@ -44,7 +46,7 @@ def program(abi: str, name: str) -> Path:
     return BUILD / f"tests/preload/preload_{abi}_{name}"
 
 
-def mpiexec(abi: str, ranks: int, *command: str | Path, timeout_s: float = 120, **environment: str) -> Done:
+def mpiexec(abi: str, ranks: int, *command: str | Path, timeout_s: float = HANGS_S, **environment: str) -> Done:
     """Run a command under the mpiexec of an ABI."""
     is_inside = os.environ.get("PENSTOCK_MPI") == MPIS[abi]
     words = [*([] if is_inside else [ROOT / "dev", "exec"]), "mpiexec", "-n", ranks, *command]
@@ -65,7 +67,7 @@ def preloaded(
     report: Path,
     *command: str | Path,
     tool: str | None = None,
-    timeout_s: float = 120,
+    timeout_s: float = HANGS_S,
     **environment: str,
 ) -> Done:
     """Run a command under `penstock run`, on communicators that are served from their first synchronising call, by

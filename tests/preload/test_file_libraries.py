@@ -26,7 +26,7 @@ def test_its_files_go_to_the_store(name: str, mpi: str, tmp_path: Path) -> None:
     compiler = tool("mpicc", mpi)
     flags = flags_of(LIBRARIES[name, mpi])
     source = str(ROOT / f"tests/preload/programs/libraries/{name}.c")
-    subprocess.run([compiler, "-O1", "-o", "program", source, *flags], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([compiler, "-O1", "-o", "program", source, *flags], cwd=tmp_path, check=True)
     report = tmp_path / "report.json"
     # PnetCDF reads the first bytes of a file that it opens again without MPI.
     exports = name == "pnetcdf"

@@ -35,7 +35,6 @@ def test_c(abi: str, tmp_path: Path) -> None:
         [ROOT / "dev", "exec", compiler, *header, "-o", made, PROGRAMS / "collectives.c", *flags(abi)],
         env={**os.environ, "PENSTOCK_MPI": MPIS[abi]},
         check=True,
-        timeout=300,
     )
     done = mpiexec(abi, 3, made, PENSTOCK_PRELOAD_REPORT=str(report), **SETTINGS)
     assert done.status == 0, done.err

@@ -86,7 +86,7 @@ def test_completions(abi: str, threads: tuple[str, ...], ranks: int, tmp_path: P
     """Each collective that does not block, in each call that completes requests."""
     hooked = abi in HOOKED
     words = [*threads, *([] if hooked else ["native"]), *(["3", "5000"] if ALL else ["300"])]
-    done = preloaded(abi, ranks, tmp_path / "report.json", program(abi, "completions"), *words, timeout_s=300)
+    done = preloaded(abi, ranks, tmp_path / "report.json", program(abi, "completions"), *words)
     assert done.status == 0, done.err
     (line,) = (line for line in done.out.splitlines() if line.startswith("completions: ok "))
     nonblocking, persistent = (int(word) for word in line.split()[2:])

@@ -323,7 +323,7 @@ def test_states_of_other_sources_are_refused():
 
 def test_map_calls_are_bounded_and_in_order():
     now, most, lock = 0, 0, threading.Lock()
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2)
 
     def work(sample):
         nonlocal now, most

@@ -83,7 +83,7 @@ TEST(DeadRanks, WhatComesBehindTheirLastMessageIsReceived) {
     const auto plan = std::make_shared<const Plan>(std::move(builder).finish(rank == 2 ? 4 : 0, rank == 0 ? 4 : 0));
     const std::vector<std::uint32_t> in(1, 7);
     std::vector<std::uint32_t> out(1);
-    engine->set_timeout(std::chrono::minutes(1));
+    engine->set_timeout(test::kHung);
     const auto error = failure_of(*engine->start(plan, {bytes_of(in), bytes_of(out)}, {}, 7));
     EXPECT_FALSE(error) << error->what();
     if (rank == 2) return received.wait();
@@ -230,7 +230,7 @@ TEST(FailedElsewhere, AnOperationThatIsCompletedLaterIsSettled) {
       const auto engine =
           Engine::create(std::make_unique<WithoutNotices>(std::move(transports[me]), lists[me]), options.engine);
       auto& executor = static_cast<Executor&>(*engine);
-      engine->set_timeout(std::chrono::minutes(1));
+      engine->set_timeout(test::kHung);
       PlanBuilder builder("test/in_a_row", rank, kRanks);
       if (rank == 1) builder.send({0, 4, Buffer::input}, 0, 0);
       if (rank == 1) builder.recv({0, 4, Buffer::output}, 2, 0);

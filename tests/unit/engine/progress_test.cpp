@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/progress.hpp"
+#include "eventually.hpp"
 #include "kernels/arithmetic.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
@@ -216,7 +217,7 @@ class Busy final : public Pollable {
 
  private:
   Doorbell bell_;
-  const std::chrono::steady_clock::time_point give_up_ = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const std::chrono::steady_clock::time_point give_up_ = std::chrono::steady_clock::now() + test::kHung;
 };
 
 TEST(Progress, ChecksPeersThoughSomethingAlwaysMovesInWait) {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "eventually.hpp"
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
 #include "store/blob_state.hpp"
@@ -200,7 +201,7 @@ class Meeting {
   void join() {
     std::unique_lock lock(mutex_);
     if (--missing_ <= 0) return changed_.notify_all();
-    met_ = changed_.wait_for(lock, std::chrono::seconds(60), [&] { return missing_ <= 0; });
+    met_ = changed_.wait_for(lock, test::kHung, [&] { return missing_ <= 0; });
     missing_ = 0;
   }
   bool all_met() const { return met_; }
