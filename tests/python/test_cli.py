@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 
 import click
@@ -119,6 +123,25 @@ def without(tmp_path: Path, module: str) -> dict[str, str]:
 def run(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "penstock", *words]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
+
+
+def test_output_that_a_stop_interrupts_is_whole() -> None:
+    """A write to a full pipe ends early when its process is stopped."""
+    command = [sys.executable, "-u", "-m", "penstock", "plan", "show", "allreduce", "--ranks", "16", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as printing:
+        assert printing.stdout
+        size_bytes = fcntl.fcntl(printing.stdout, fcntl.F_GETPIPE_SZ)
+        waiting = bytearray(4)
+        while int.from_bytes(waiting, sys.byteorder) < size_bytes and printing.poll() is None:
+            fcntl.ioctl(printing.stdout, termios.FIONREAD, waiting)
+            time.sleep(0.001)
+        printing.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, printing.pid, os.WSTOPPED)
+        printing.send_signal(signal.SIGCONT)
+        text = printing.stdout.read()
+    assert printing.returncode == 0
+    assert len(text) > size_bytes
+    json.loads(text)
 
 
 def test_bench_without_mpi4py_or_mpi_starts_no_job(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from penstock import spmd
 from penstock.error import Error
@@ -96,6 +97,7 @@ class _Commands(click.Group):
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Run a command and exit."""
+        sys.stdout = _written_whole(sys.stdout)
         status: object = 0
         try:
             status = super().main(args, prog_name or "penstock", **{**extra, "standalone_mode": False})
@@ -123,6 +125,15 @@ class _Commands(click.Group):
             if ctx.params["debug"]:
                 traceback.print_exc()
             raise
+
+
+def _written_whole(stream: TextIO) -> TextIO:
+    """Python's unbuffered stdout (python -u, PYTHONUNBUFFERED) drops what one write(2) leaves over, without an error."""
+    raw = getattr(stream, "buffer", None)
+    if not isinstance(raw, io.RawIOBase):
+        return stream
+    buffered = io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffered, stream.encoding, stream.errors, line_buffering=True)
 
 
 def _status(error: Exception) -> int:
