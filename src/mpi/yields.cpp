@@ -4,6 +4,11 @@
 
 #include "penstock/mpi.hpp"
 
+#ifdef OPEN_MPI
+// Not of MPI's interface. Open MPI has had it since its first versions; where it is missing, yields stay.
+extern "C" bool opal_progress_set_yield_when_idle(bool yields) __attribute__((weak));
+#endif
+
 namespace penstock::mpi {
 
 #ifdef OPEN_MPI
@@ -33,8 +38,22 @@ bool yields_when_idle() noexcept {
   static const bool known = read_variable("mpi_yield_when_idle");
   return known;
 }
+
+WithoutYields::WithoutYields() noexcept : yields_(yields_when_idle()) {
+  if (!yields_ || opal_progress_set_yield_when_idle == nullptr) return;
+  opal_progress_set_yield_when_idle(false);
+  is_off_ = true;
+}
+
+WithoutYields::~WithoutYields() {
+  if (is_off_) opal_progress_set_yield_when_idle(true);
+}
 #else
 bool yields_when_idle() noexcept { return false; }
+
+WithoutYields::WithoutYields() noexcept : yields_(false) {}
+
+WithoutYields::~WithoutYields() = default;
 #endif
 
 }  // namespace penstock::mpi

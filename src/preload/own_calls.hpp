@@ -106,6 +106,7 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
 #define MPI_Reduce_scatter PENSTOCK_OWN(Reduce_scatter)
 #define MPI_Reduce_scatter_block PENSTOCK_OWN(Reduce_scatter_block)
 #define MPI_Request_free PENSTOCK_OWN(Request_free)
+#define MPI_Request_get_status PENSTOCK_OWN(Request_get_status)
 #define MPI_Scan PENSTOCK_OWN(Scan)
 #define MPI_Scatter PENSTOCK_OWN(Scatter)
 #define MPI_Scatterv PENSTOCK_OWN(Scatterv)

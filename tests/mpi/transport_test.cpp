@@ -1,14 +1,32 @@
 // engine::Transport over MPI: messages of all lengths around the fragment size, any source, cancelled receives.
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "check.hpp"
 #include "mpi/transport.hpp"
+
+namespace {
+
+std::atomic<int> yields = 0;
+
+}  // namespace
+
+/// Replaces the C library's function, for MPI too.
+extern "C" __attribute__((visibility("default"))) int sched_yield() noexcept {
+  ++yields;
+  return static_cast<int>(::syscall(SYS_sched_yield));
+}
 
 namespace {
 
@@ -263,6 +281,42 @@ void polling_waits_for_nobody() {
   }
 }
 
+/// The engine yields itself, and only if it has found nothing. Open MPI's own calls yield as before.
+void polls_do_not_yield(Transport& transport) {
+  std::vector<std::byte> room(2);
+  for (int i = 0; i < 2; ++i)
+    transport.irecv(std::span(room).subspan(static_cast<std::size_t>(i), 1), 0, 7 + i, 70 + i);
+  std::vector<Transport::Completion> complete;
+  CHECK(!transport.yielded());
+  yields = 0;
+  for (int i = 0; i < 10; ++i) {
+    transport.poll(complete);
+    CHECK(!transport.yielded());
+    transport.poll_for(70, complete);
+    CHECK(!transport.yielded());
+    std::byte none[1];
+    CHECK(!transport.take(none, 9, 72));
+  }
+  CHECK(complete.empty());
+  CHECK(yields == 0);
+#ifdef OPEN_MPI
+  const char* const setting = std::getenv("OMPI_MCA_mpi_yield_when_idle");
+  if (setting != nullptr && std::string_view(setting) == "1") {
+    int found = 0;
+    MPI_Iprobe(0, 0, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+    CHECK(yields > 0);
+  }
+#endif
+  MPI_Barrier(MPI_COMM_WORLD);
+  const std::byte sent{1};
+  int in_flight = 2;
+  for (int rank = 0; transport.rank() == 0 && rank < transport.size(); ++rank)
+    for (int i = 0; i < 2; ++i)
+      if (!transport.isend(std::span(&sent, 1), rank, 7 + i, static_cast<Transport::Token>(80 + 2 * rank + i)))
+        ++in_flight;
+  while (static_cast<int>(complete.size()) < in_flight) transport.poll(complete);
+}
+
 /// Open MPI's MPI_T_init_thread() sets the level of MPI, too.
 void reading_settings_of_mpi_changes_none() {
   int level = MPI_THREAD_SINGLE;
@@ -298,6 +352,7 @@ int main(int argc, char** argv) {
     any_rank(*transport);
     withdrawal(*transport);
     other_lengths(*transport);
+    polls_do_not_yield(*transport);
   }
   reading_settings_of_mpi_changes_none();
   polling_waits_for_nobody();
