@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 STEPS = 30
 KILL_STEP = 26  # the last checkpoint before is that of step 17
+KILLED_STEPS = KILL_STEP + 2  # before the next checkpoint: the kill may come late
 FIRST = 17
 BATCH = 64
 
@@ -24,8 +26,8 @@ def restart(runner, way: str, name: str, ranks: int):
 
 @pytest.fixture(scope="module")
 def killed(runner):
-    job = runner.job("killed", steps=STEPS, batch=BATCH, kill_step=KILL_STEP)
-    return job, runner.run("penstock", job, 4)["penstock"]
+    job = runner.job("killed", steps=KILLED_STEPS, batch=BATCH, kill_step=KILL_STEP)
+    return dataclasses.replace(job, steps=STEPS), runner.run("penstock", job, 4)["penstock"]
 
 
 def test_restart_on_any_number_of_ranks_continues_the_same_run(runner, killed):
@@ -51,7 +53,7 @@ def test_restart_on_any_number_of_ranks_continues_the_same_run(runner, killed):
 
 def test_plain_way_sees_the_same_samples_and_restarts_too(runner, killed):
     _, with_penstock = killed
-    job = runner.job("plain", steps=STEPS, batch=BATCH, kill_step=KILL_STEP)
+    job = runner.job("plain", steps=KILLED_STEPS, batch=BATCH, kill_step=KILL_STEP)
     records = runner.run("plain", job, 4)["plain"]
     restarted = restart(runner, "plain", "plain", 3)
     assert restarted.first_step == FIRST
