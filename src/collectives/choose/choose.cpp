@@ -409,21 +409,24 @@ Default choose_default(const Team& team, const Collective& collective) {
                 "at most " + std::to_string(kShortRing) + " nodes: no more rounds between them; " + hierarchy};
       if (collectives::power_of_two(team, collective)) return {"recursive_doubling", "short, and 2^k ranks"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
-    case CollectiveKind::alltoall:
+    case CollectiveKind::alltoall: {
       if (team.progress_cores > 0 && collectives::shared_pairs(team, collective) && bytes * size > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node with communication cores"};
       if (is_hierarchy && bytes * size <= kLatencyBytes) return {"hierarchical", hierarchy};
       // Of 4 ranks, each sends two messages in two rounds instead of three in one. If ranks share cores, that takes
-      // less of them, and others have the core while a rank waits for the second round.
-      if (size > (team.shares_cores ? 3 : 4) && bytes * size <= kBruckBytes)
+      // less of them, and others have the core while a rank waits for the second round. It also pays for longer blocks
+      // then: what it saves is processor time, of which there is too little.
+      const std::uint64_t most_in_rounds = team.shares_cores ? kLatencyBytes : kBruckBytes;
+      if (size > (team.shares_cores ? 3 : 4) && bytes * size <= most_in_rounds)
         return {"bruck",
-                "at most " + kib(kBruckBytes) + " per rank" + (team.shares_cores ? "; ranks share cores" : "")};
+                "at most " + kib(most_in_rounds) + " per rank" + (team.shares_cores ? "; ranks share cores" : "")};
       // Both cores copy all the time, so a second copy of each byte hides behind nothing.
       if (size == 2 && !collective.in_place && bytes > kLatencyBytes && bytes <= kMostPairBytes &&
           collectives::shared_node(team, collective))
         return {"pairwise", "2 ranks of one node, " + kib(kLatencyBytes) + " to " + kib(kMostPairBytes) + ": one copy"};
       if (fits_staging) return staged;
       return {"pairwise", "every block goes straight to its rank"};
+    }
     case CollectiveKind::reduce_scatter_block:
     case CollectiveKind::reduce_scatter: {
       if (fits_staging) return staged;
