@@ -81,9 +81,9 @@ TEST(Choose, DependsOnSizeAndTeam) {
   crowded.shares_cores = true;
   EXPECT_EQ(chosen(four, CollectiveKind::alltoall, 16), "pairwise");
   EXPECT_EQ(chosen(crowded, CollectiveKind::alltoall, 16), "bruck") << "two messages instead of three";
-  EXPECT_EQ(chosen(crowded, CollectiveKind::alltoall, 2 << 10), "bruck") << "32 KiB in all";
-  EXPECT_EQ(chosen(four, CollectiveKind::alltoall, 2 << 10), "pairwise");
-  EXPECT_EQ(chosen(crowded, CollectiveKind::alltoall, 4 << 10), "pairwise") << "messages are long";
+  EXPECT_EQ(chosen(crowded, CollectiveKind::alltoall, 8 << 10), "bruck") << "32 KiB in all";
+  EXPECT_EQ(chosen(four, CollectiveKind::alltoall, 8 << 10), "pairwise");
+  EXPECT_EQ(chosen(crowded, CollectiveKind::alltoall, 16 << 10), "pairwise") << "messages are long";
   EXPECT_EQ(chosen(four, CollectiveKind::allgather, 16 << 10), "recursive_doubling") << "a ring has three rounds";
   EXPECT_EQ(chosen(four, CollectiveKind::allgather, 32 << 10), "ring") << "its messages are long";
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::allgather, 16 << 10), "ring") << "no power of two";
