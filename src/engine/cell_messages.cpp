@@ -119,17 +119,25 @@ bool CellMessages::receive() {
   for (; received < kAtOnce; ++received) {
     Cell* const cell = cells_.receive();
     if (cell == nullptr) break;
-    const Header header = cell->header;
-    const ConstBytes payload(cell->payload(), header.payload_bytes);
-    switch (header.kind) {
-      case MessageKind::cts: on_cts(header); break;
-      case MessageKind::data: on_data(header, payload); break;
-      case MessageKind::fin: on_fin(header); break;
-      default: core_.arrive(header, payload);
+    try {
+      take(cell->header, {cell->payload(), cell->header.payload_bytes});
+    } catch (...) {
+      // The operations in flight fail. One that this rank has not begun needs its message.
+      cells_.put_back();
+      throw;
     }
     core_.drain();
   }
   return received > 0;
+}
+
+void CellMessages::take(const Header header, ConstBytes payload) {
+  switch (header.kind) {
+    case MessageKind::cts: return on_cts(header);
+    case MessageKind::data: return on_data(header, payload);
+    case MessageKind::fin: return on_fin(header);
+    default: core_.arrive(header, payload);
+  }
 }
 
 void CellMessages::receive_pieces(Operation& operation, StepId step, const Header& rts) {

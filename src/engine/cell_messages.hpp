@@ -74,6 +74,7 @@ class CellMessages final : public Mechanism {
   void add_to_backlog(std::uint32_t local_rank, const Outgoing& message);
   void has_left(const Outgoing& message);
   bool stream(Send& transfer);
+  void take(Header header, ConstBytes payload);
   void on_cts(const Header& header);
   void on_data(const Header& header, ConstBytes payload);
   void on_fin(const Header& header);

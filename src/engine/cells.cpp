@@ -144,6 +144,10 @@ Cell* Cells::next_message() {
 }
 
 Cell* Cells::receive() {
+  if (is_put_back_) {
+    is_put_back_ = false;
+    return &segment_.cell(head_);
+  }
   if (Cell* message = next_message()) return message;
   if (head_ == stub_ || ++empty_looks_ <= patience_) return nullptr;
   // Unless a sender is appending.
@@ -196,6 +200,8 @@ bool Cells::is_linked(std::uint32_t index) const {
   return segment_.cell(stub_).next.load(std::memory_order_seq_cst) == index + 1;
 }
 
-bool Cells::empty() const noexcept { return slot_.queue_tail.load(std::memory_order_seq_cst) == head_; }
+bool Cells::empty() const noexcept {
+  return !is_put_back_ && slot_.queue_tail.load(std::memory_order_seq_cst) == head_;
+}
 
 }  // namespace penstock::engine

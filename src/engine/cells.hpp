@@ -32,6 +32,8 @@ class Cells {
 
   /// The next message to this rank, or nullptr. Valid until the next call.
   Cell* receive();
+  /// The next receive() gives the same message again.
+  void put_back() { is_put_back_ = true; }
 
   /// Repairs the queue if a rank died between the two stores of an append: links its cell, so that this message and all
   /// later ones are received. `gone`, by local rank: whether the process has ended. Returns true if it repaired a gap;
@@ -63,6 +65,7 @@ class Cells {
   const int patience_;  ///< how many polls of an empty queue come before its last cell is returned
   int empty_looks_ = 0;
   std::uint32_t head_;         ///< the last message that was received, or the stub
+  bool is_put_back_ = false;   ///< it is to be received again
   std::uint32_t large_ = 0;    ///< large cells that have memory
   std::uint32_t refused_ = 0;  ///< how often the system had no memory for more of them
   std::uint32_t asked_ = 0;    ///< calls of grow() since the last refusal

@@ -1,6 +1,5 @@
 // A rank runs out of memory while it makes a communicator. The ranks are threads of this process.
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,37 +21,14 @@
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
 #include "takes_all.hpp"
+#include "unit/comm/failing_allocations.hpp"
 #include "unit/engine/wrapped_transport.hpp"
-
-namespace {
-
-/// The number of this thread's allocations before one fails. If negative, none fails.
-thread_local std::int64_t allocations_left = -1;
-thread_local std::int64_t allocated_bytes = 0;  ///< allocated and not yet freed, by this thread
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  if (allocations_left >= 0 && --allocations_left < 0) throw std::bad_alloc();
-  void* const memory = std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  allocated_bytes += static_cast<std::int64_t>(::malloc_usable_size(memory));
-  return memory;
-}
-void operator delete(void* memory) noexcept {
-  if (memory != nullptr) allocated_bytes -= static_cast<std::int64_t>(::malloc_usable_size(memory));
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
-// AddressSanitizer has a nothrow form of its own, whose memory the operator delete above must not get.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept try {
-  return operator new(bytes);
-} catch (const std::bad_alloc&) {
-  return nullptr;
-}
 
 namespace penstock::comm {
 namespace {
+
+using test::allocated_bytes;
+using test::allocations_left;
 
 enum class Lacking { description, nodes };
 
