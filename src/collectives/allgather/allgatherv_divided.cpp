@@ -10,7 +10,6 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kAllgathervSegmentBytes = 128 << 10;
 constexpr int kAllgathervTargets = 4;  // as in bcast_divided
 
 }  // namespace
@@ -30,8 +29,7 @@ Plan allgatherv_divided(const Team& team, const Collective& collective) {
     if (elements == 0) continue;
     const std::uint64_t most =
         std::max<std::uint64_t>(1, kMaxTasks / (groups * static_cast<std::uint64_t>(team.size())));
-    const std::uint64_t wanted_bytes =
-        collective.segment_bytes != 0 ? collective.segment_bytes : kAllgathervSegmentBytes;
+    const std::uint64_t wanted_bytes = collective.segment_bytes != 0 ? collective.segment_bytes : kCopyTaskBytes;
     const std::uint64_t segments =
         std::clamp<std::uint64_t>(from.size_bytes / wanted_bytes, 1, std::min(most, elements));
     std::vector<int> others = ranks;

@@ -8,7 +8,6 @@
 namespace penstock::collectives {
 
 namespace {
-constexpr std::uint64_t kAllgatherSegmentBytes = 128 << 10;
 constexpr int kAllgatherTargets = 4;  // as in bcast_divided
 }  // namespace
 
@@ -17,7 +16,7 @@ Plan allgather_divided(const Team& team, const Collective& collective) {
   const Region all = result(team, collective);
   const int targets = targets_per_task(team.size(), kAllgatherTargets);
   const Segments segments =
-      task_segments(collective, kAllgatherSegmentBytes, team.size() * ((team.size() + targets - 1) / targets));
+      task_segments(collective, kCopyTaskBytes, team.size() * ((team.size() + targets - 1) / targets));
   Sequence sequence("allgather/divided", team);
   for (int rank = 0; rank < team.size() && bytes > 0; ++rank) {
     std::vector<int> ranks = everyone(team);

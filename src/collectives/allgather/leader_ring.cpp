@@ -52,7 +52,7 @@ Plan allgather_leader_ring(const Team& team, const Collective& collective) {
   const std::size_t nodes = by_node.size();
   std::size_t here = 0;
   while (!team.same_node(by_node[here][0], team.rank)) ++here;
-  const bool by_tasks = block_bytes(collective) * static_cast<std::uint64_t>(team.size()) > kRingTaskBytes &&
+  const bool by_tasks = block_bytes(collective) * static_cast<std::uint64_t>(team.size()) > kTaskBytes &&
                         shared_nodes(team, collective) && ring_fits_tasks(pieces.size(), node.ranks.size());
   const Tree tree = tree_of_node(team, node);
   const auto tag_of = [&](std::size_t piece) { return static_cast<std::uint32_t>(1 + piece); };

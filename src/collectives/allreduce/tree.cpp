@@ -11,7 +11,7 @@ namespace penstock::collectives {
 Plan allreduce_tree(const Team& team, const Collective& collective) {
   const std::vector<Edge> tree = edges(team.size(), collective.radix);
   const Region sum = result(team, collective);
-  const Segments segments = task_segments(collective, kTreeSegmentBytes, 2 * (team.size() - 1));
+  const Segments segments = task_segments(collective, kCopyTaskBytes, 2 * (team.size() - 1));
   Sequence sequence("allreduce/tree", team);
   sequence.tree_levels(levels(team.size(), collective.radix));
   std::vector<Region> value(static_cast<std::size_t>(team.size()), contribution(team, collective));

@@ -9,15 +9,13 @@
 namespace penstock::collectives {
 
 namespace {
-constexpr std::uint64_t kBcastSegmentBytes = 64 << 10;
 constexpr int kBcastTargets = 4;  // per task: more targets save reads of the source, fewer wait for fewer ranks
 }  // namespace
 
 Plan bcast_divided(const Team& team, const Collective& collective) {
   const Region whole{0, block_bytes(collective), Buffer::output};
   const std::vector<int> ranks = from_root(team, collective).ranks;
-  const Segments segments =
-      task_segments(collective, kBcastSegmentBytes, (team.size() + kBcastTargets - 2) / kBcastTargets);
+  const Segments segments = task_segments(collective, kTaskBytes, (team.size() + kBcastTargets - 2) / kBcastTargets);
   Sequence sequence("bcast/divided", team);
   for (std::uint32_t s = 0; s < segments.count() && whole.size_bytes > 0; ++s) {
     const Region segment = segments.of(whole, s);

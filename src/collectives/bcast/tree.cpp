@@ -10,7 +10,7 @@ namespace penstock::collectives {
 Plan bcast_tree(const Team& team, const Collective& collective) {
   const Region whole{0, block_bytes(collective), Buffer::output};
   const Group group = from_root(team, collective);
-  const Segments segments = task_segments(collective, kTreeSegmentBytes, team.size() - 1);
+  const Segments segments = task_segments(collective, kCopyTaskBytes, team.size() - 1);
   Sequence sequence("bcast/tree", team);
   sequence.tree_levels(levels(team.size(), collective.radix));
   std::vector<GrowingTasks> tasks(segments.count(), GrowingTasks(sequence, team.size()));

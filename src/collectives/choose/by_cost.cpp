@@ -112,7 +112,7 @@ InsideNodes least_inside(const Algorithm& row, const NodeSizes& sizes, const Tea
   InsideNodes least{.segment = levels != nullptr ? segment : 0};
   least.are_shared = levels != nullptr
                          ? collectives::uses_tasks(team, collective, levels->inside, sizes.nodes, sizes.largest)
-                         : !is_by_many && bytes > collectives::kLeaderTaskBytes &&
+                         : !is_by_many && bytes > collectives::kTaskBytes &&
                                collectives::shares_tasks(team, collective, sizes.nodes, sizes.largest);
   const double others = sizes.smallest - 1;
   if (least.are_shared) {

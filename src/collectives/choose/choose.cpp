@@ -13,6 +13,7 @@
 #include "collectives/parts/blocks.hpp"
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/node_tasks.hpp"
+#include "collectives/parts/pieces.hpp"
 #include "collectives/parts/published.hpp"
 #include "collectives/parts/staging.hpp"
 #include "kernels/reduce_sorted.hpp"
@@ -53,12 +54,8 @@ void check_counts(const Team& team, const Collective& collective);
 void check_graph(const Team& team, const Collective& collective);
 
 /// Whether the flags of all other ranks, whose cache lines come one after another, take no longer than the rounds of
-/// messages that do the same. A message moves four lines: the tail of the queue, the end of the message before it, its
-/// own, and that line again when it is given back.
-bool few_flags(int ranks) {
-  constexpr int kLinesOfMessage = 4;
-  return ranks - 1 <= kLinesOfMessage * collectives::log2_ceil(ranks);
-}
+/// messages that do the same.
+bool few_flags(int ranks) { return ranks - 1 <= collectives::kLinesOfMessage * collectives::log2_ceil(ranks); }
 
 /// Whether staging buffers save more copies and sums than their signals to each rank cost, against rounds of messages.
 /// Gathers, scatters and long reduce_scatters have a message or a task for each rank anyway. Scans are a chain of
@@ -242,7 +239,7 @@ SplitPoint split_point(const Team& team, const Collective& collective) {
   if (collectives::shared_node(team, collective)) {
     model.waiting_helps = true;
     model.segment_bytes =
-        static_cast<double>(collective.segment_bytes != 0 ? collective.segment_bytes : collectives::kTreeSegmentBytes);
+        static_cast<double>(collective.segment_bytes != 0 ? collective.segment_bytes : collectives::kCopyTaskBytes);
   }
   const SplitCores cores{collectives::largest_node(team), team.progress_cores};
   const int all = cores.ranks + cores.progress;

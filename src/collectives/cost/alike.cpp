@@ -141,7 +141,7 @@ std::optional<Time> time_of_rounds(const Call& call, std::size_t most_steps) {
 
 /// Whether a leader sends no more than one segment at once: of a part of its slot's data.
 bool has_one_segment(const Call& call, std::uint64_t parts) {
-  const std::uint64_t segment = block_bytes(call.collective) > kLeaderTaskBytes ? plan::kEagerBytes : kMessageBytes;
+  const std::uint64_t segment = block_bytes(call.collective) > kTaskBytes ? plan::kEagerBytes : kMessageBytes;
   return call.collective.segment_bytes == 0 && block_bytes(call.collective) / slots_of(call) / parts <= segment;
 }
 
@@ -216,8 +216,7 @@ std::optional<Time> alike_powers_of_two(const Call& call) {
     if (const std::optional<Time> time = leaders_in_rounds<Time>(call)) return time;
   if (const std::optional<Time> time = all_ranks<Time>(call)) return time;
   // Of few segments: nodes without a pair can be ahead of the others by as many.
-  if (!is_between_leaders(call) || !has_rounds(call) ||
-      block_bytes(call.collective) / slots_of(call) > kLeaderTaskBytes)
+  if (!is_between_leaders(call) || !has_rounds(call) || block_bytes(call.collective) / slots_of(call) > kTaskBytes)
     return std::nullopt;
   return time_of_rounds<Time>(call, 2 * kManySteps);
 }

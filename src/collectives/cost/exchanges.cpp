@@ -51,7 +51,7 @@ class Exchanges : Messages {
     const double way = rounds * hop(piece, 1) + (each - 1) * std::max(message, 2 * prices_.overhead());
     const double wires = rounds * each * message;
     if (ranks_ == 1) return std::max({way, wires, rounds * each * 2 * prices_.overhead()}) + prices_.copy(block_);
-    const bool by_tasks = block_ * size_ > kRingTaskBytes && shared_nodes(call_.team, call_.collective) &&
+    const bool by_tasks = block_ * size_ > kTaskBytes && shared_nodes(call_.team, call_.collective) &&
                           ring_fits_tasks(pieces * nodes_, ranks_);
     if (by_tasks) {
       const auto cores = static_cast<double>(std::min<std::uint64_t>(ranks_, cores_of_node()));

@@ -73,7 +73,7 @@ std::optional<Time> in_rounds(const Call& call, const NodeSizes& sizes, bool is_
   const std::optional<Among> among = among_of(call.row, ranks == 1);
   if (!among || (is_exact && among == Among::ring && nodes > kMostRingNodes)) return std::nullopt;
   const bool by_messages = call.row.starts_with("multi_leader_");
-  const bool by_tasks = !by_messages && ranks > 1 && block_bytes(call.collective) > kLeaderTaskBytes &&
+  const bool by_tasks = !by_messages && ranks > 1 && block_bytes(call.collective) > kTaskBytes &&
                         shares_tasks(team, call.collective, nodes, ranks);
   if (by_tasks && is_exact) return std::nullopt;
   const int most_slots = by_messages                  ? static_cast<int>(kManySlots)

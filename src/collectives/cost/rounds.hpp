@@ -81,7 +81,7 @@ class Rounds {
     const std::uint64_t bytes = block_bytes(call.collective) / chunks;
     const std::uint64_t given = chunks > 1 ? 0 : call.collective.segment_bytes;
     part_bytes_ = std::max(bytes / static_cast<std::uint64_t>(slots), item_bytes_);
-    const bool is_short = bytes <= kLeaderTaskBytes;
+    const bool is_short = bytes <= kTaskBytes;
     const std::uint64_t inside = given != 0 || !is_short || ranks == 1 ? given : kMessageBytes;
     const std::uint64_t most_batches =
         call.collective.kind == CollectiveKind::allreduce ? kMostBatches : kMaxTaskGroups;

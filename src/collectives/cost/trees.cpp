@@ -410,7 +410,7 @@ class Scattered : Messages {
   /// Inside the nodes; one part of `parts` comes last, the others in the time before.
   double spread(std::uint64_t parts, double before) const {
     if (ranks_ == 1) return 0;
-    if (all_ > kLeaderTaskBytes && are_shared()) {
+    if (all_ > kTaskBytes && are_shared()) {
       const LeaderTasks tasks = leader_tasks(1, 1);
       const double waits = tasks.down > before ? tasks.waits : 0;
       if (parts == 1) return tasks.last + std::max(waits, tasks.down - tasks.last - before);
@@ -418,7 +418,7 @@ class Scattered : Messages {
       return nodes_ > kSomeNodes ? tasks.down : std::max(tasks.last, tasks.down - before);
     }
     const std::uint64_t given = call_.collective.segment_bytes != 0 ? call_.collective.segment_bytes : kMessageBytes;
-    const std::uint64_t batches = all_ > kLeaderTaskBytes
+    const std::uint64_t batches = all_ > kTaskBytes
                                       ? std::clamp<std::uint64_t>(all_ / kLeaderBatchBytes, 1, kMaxTaskGroups)
                                       : pieces_of(all_, given, kMaxTaskGroups);
     const std::uint64_t bytes = all_ / batches;

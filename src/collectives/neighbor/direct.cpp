@@ -9,6 +9,7 @@
 
 #include "collectives/choose/planners.hpp"
 #include "collectives/parts/blocks.hpp"
+#include "collectives/parts/pieces.hpp"
 #include "collectives/parts/stage.hpp"
 #include "penstock/cost_model.hpp"
 #include "penstock/error.hpp"
@@ -19,8 +20,6 @@ namespace {
 constexpr std::uint32_t kMostEdgePieces = 16;  // of a block: tags are edge * kMostEdgePieces + piece
 static_assert(Graph::kMostEdges * kMostEdgePieces - 1 <= kMaxTag);
 constexpr std::uint64_t kMostNeighborPieces = 2048;  // bounds the length of the plan
-// Inside a node a piece is copied by one system call, so larger pieces save calls.
-constexpr std::uint64_t kNearNeighborPieceBytes = 1 << 20;
 
 struct EdgeBlock {
   std::uint32_t edge;
@@ -95,8 +94,7 @@ Packed packed(Sequence& sequence, const Bundle& bundle) {
 /// receiver compute the same pieces.
 template <typename Action>
 void for_pieces(const Team& team, std::uint64_t most, int peer, std::uint64_t size_bytes, const Action& action) {
-  const std::uint64_t count =
-      pieces_of(size_bytes, team.same_node(team.rank, peer) ? kNearNeighborPieceBytes : 0, most);
+  const std::uint64_t count = pieces_of(size_bytes, team.same_node(team.rank, peer) ? kNearPieceBytes : 0, most);
   for (std::uint64_t i = 0; i < count; ++i)
     action([&](Region block) { return part_of(block, block.size_bytes, 1, count, i); }, static_cast<std::uint32_t>(i));
 }

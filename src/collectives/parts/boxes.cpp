@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/parts/pieces.hpp"
 #include "collectives/parts/stage.hpp"
 #include "plan/rules.hpp"
 
@@ -10,11 +11,6 @@ namespace {
 
 constexpr std::uint64_t kLineBytes = 64;
 
-// As segments of staging buffers: writer and reader copy at the same time, and each piece costs a message.
-// A piece is an eager message, unless PENSTOCK_EAGER_BYTES is less.
-constexpr std::uint64_t kPiecesInFlight = 4;
-constexpr std::uint64_t kLeastPieceBytes = 8 << 10;
-constexpr std::uint64_t kMostPieceBytes = 16 << 10;
 // Longer messages are read where they lie: one copy, while the two of pieces no longer stay in the caches. Of all
 // readers together, since the writer alone copies all of them.
 constexpr std::uint64_t kMostCutBytes = 1 << 20;
@@ -61,9 +57,11 @@ std::uint64_t Boxes::pieces(std::uint64_t size_bytes) const {
   const std::uint64_t elements = size_bytes / collective_.item_bytes();
   if (collective_.segment_bytes != 0)
     return pieces_of(size_bytes, collective_.segment_bytes, std::min<std::uint64_t>(elements, kMaxSegments));
-  if (size_bytes > kMostCutBytes / static_cast<std::uint64_t>(readers_)) return 1;
-  const std::uint64_t piece = std::clamp(size_bytes / kPiecesInFlight, kLeastPieceBytes, kMostPieceBytes);
-  return pieces_of(size_bytes, piece, elements);
+  const auto readers = static_cast<std::uint64_t>(readers_);
+  if (size_bytes > kMostCutBytes / readers) return 1;
+  // A piece is an eager message, unless PENSTOCK_EAGER_BYTES is less.
+  const std::uint64_t fewest = pieces_of(size_bytes, Machine::Node{}.message_bytes, elements);
+  return std::clamp(overlapping_pieces(size_bytes, readers), fewest, std::max(fewest, elements));
 }
 
 Region Boxes::piece(Region block, std::uint64_t index) const {

@@ -8,7 +8,6 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kRingBatchBytes = 64 << 10;
 constexpr std::uint64_t kChunkBytes = 64 << 10;  // of a slot: shorter ones have too many messages
 constexpr std::uint64_t kMostChunks = 16;        // with kMaxTaskGroups / 2 batches each, within kStageTags
 
@@ -27,9 +26,9 @@ std::uint64_t chunks_of(const Collective& collective, int smallest) {
 
 TaskBatches task_batches(std::uint64_t slot_bytes, std::uint64_t nodes, std::uint32_t sides) {
   const std::uint64_t most = kMaxTaskGroups / sides;
-  if (nodes > most || slot_bytes / nodes < kRingBatchBytes)
+  if (nodes > most || slot_bytes / nodes < kTaskBytes)
     return {.cuts = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(slot_bytes / kLeaderBatchBytes, 1, most))};
-  const std::uint64_t subs = std::clamp<std::uint64_t>(slot_bytes / nodes / kRingBatchBytes, 1, most / nodes);
+  const std::uint64_t subs = std::clamp<std::uint64_t>(slot_bytes / nodes / kTaskBytes, 1, most / nodes);
   return {.cuts = static_cast<std::uint32_t>(nodes), .subs = static_cast<std::uint32_t>(subs), .follow_ring = true};
 }
 
@@ -48,7 +47,7 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collect
   }
   node_.ranks = by_node_[index];
   node_.self = static_cast<int>(std::ranges::find(node_.ranks, team.rank) - node_.ranks.begin());
-  by_tasks_ = !by_messages && block_bytes(collective) > kLeaderTaskBytes && shared_nodes(team, collective);
+  by_tasks_ = !by_messages && block_bytes(collective) > kTaskBytes && shared_nodes(team, collective);
   const std::uint64_t most = kMaxTaskGroups / sides;
   const std::uint64_t nodes = by_node_.size();
   const std::uint64_t bytes = block_bytes(collective) / slots_;
@@ -57,7 +56,7 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collect
     cuts_ = batches.cuts;
     subs_ = batches.subs;
     follows_ring_ = batches.follow_ring;
-  } else if (block_bytes(collective) > kLeaderTaskBytes) {
+  } else if (block_bytes(collective) > kTaskBytes) {
     cuts_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / kLeaderBatchBytes, 1, most));
   } else {
     cuts_ = static_cast<std::uint32_t>(pieces_of(bytes, segment_bytes(), most));
@@ -80,7 +79,7 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collect
 std::uint64_t Leaders::segment_bytes() const {
   // Short segments overlap with the work inside the nodes, if there is any.
   const bool all_lead = by_node_.size() == static_cast<std::size_t>(team_.size());
-  if (collective_.segment_bytes != 0 || block_bytes(collective_) > kLeaderTaskBytes || all_lead)
+  if (collective_.segment_bytes != 0 || block_bytes(collective_) > kTaskBytes || all_lead)
     return collective_.segment_bytes;
   return kMessageBytes;
 }

@@ -8,7 +8,6 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kLevelTaskBytes = 64 << 10;  // of messages: below, a few copies cost less than agreeing on them
 constexpr int kFewRanks = 8;  // per node: with so few, reductions by messages have less waiting than tasks
 
 constexpr std::array kRows = {
@@ -68,7 +67,7 @@ bool uses_tasks(const Team& team, const Collective& collective, Inside inside) {
 bool uses_tasks(const Team& team, const Collective& collective, Inside inside, int nodes, int largest) {
   if (inside != Inside::automatic) return inside == Inside::tasks;
   if (collective.kind == CollectiveKind::reduce && largest <= kFewRanks) return false;
-  return block_bytes(collective) > kLevelTaskBytes && shares_tasks(team, collective, nodes, largest);
+  return block_bytes(collective) > kTaskBytes && shares_tasks(team, collective, nodes, largest);
 }
 
 std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments) {

@@ -6,8 +6,7 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kMaxTaskElementBytes = 64 << 10;  // a task combines block by block of this size
-constexpr std::uint64_t kPieceBytes = 64 << 10;
+constexpr std::uint64_t kMaxTaskElementBytes = 64 << 10;                 // a task combines block by block of this size
 constexpr std::uint64_t kMaxSegmentPieces = kMaxTasks / kMaxTaskGroups;  // of a segment
 constexpr std::uint64_t kWholePieceRanks = 32;  // with more, each has so many sources or targets that it is cut further
 constexpr std::uint32_t kMaxNodeRanks = kMaxTasks / 2;
@@ -15,7 +14,7 @@ constexpr std::uint32_t kMaxNodeRanks = kMaxTasks / 2;
 }  // namespace
 
 std::uint64_t task_pieces(std::uint64_t bytes, std::uint64_t ranks, std::uint64_t most_pieces) {
-  const std::uint64_t piece_bytes = kPieceBytes * kWholePieceRanks / std::max(kWholePieceRanks, ranks);
+  const std::uint64_t piece_bytes = kTaskBytes * kWholePieceRanks / std::max(kWholePieceRanks, ranks);
   return std::clamp<std::uint64_t>(bytes / piece_bytes, 1, std::min(kMaxSegmentPieces, most_pieces));
 }
 

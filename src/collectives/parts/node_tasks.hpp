@@ -6,11 +6,11 @@
 
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
+#include "collectives/parts/pieces.hpp"
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {
 
-inline constexpr std::uint64_t kTreeSegmentBytes = 128 << 10;
 // The largest number of tasks of one plan that the engine accepts.
 inline constexpr std::uint32_t kMaxTasks = 1024;
 

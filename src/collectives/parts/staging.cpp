@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/parts/blocks.hpp"
+#include "collectives/parts/pieces.hpp"
 
 namespace penstock::collectives {
 namespace {
@@ -22,13 +23,12 @@ std::uint64_t room_bytes(const Team& team, std::uint32_t buffers) {
 /// If some ranks only write and others only read, or each reads what the one before has written, a few segments let
 /// them overlap: no more than are in flight, so that no staging buffer is waited for.
 std::uint64_t default_segment_bytes(const Team& team, const Collective& collective, std::uint32_t parts) {
-  constexpr std::uint64_t kLeastBytes = 16 << 10;  // for each signal of a segment: below, one segment is faster
-  constexpr std::uint64_t kMostLeastBytes = 64 << 10;
   const bool is_chain = is_prefix(collective.kind);
   if ((!is_rooted(collective.kind) && !is_chain) || parts > 1) return kMostStagedBytes * parts;
   const std::uint64_t readers = is_chain ? 1 : static_cast<std::uint64_t>(team.size()) - 1;
-  const std::uint64_t least = std::min(kLeastBytes * readers, kMostLeastBytes);
-  return std::clamp(collective.count * collective.item_bytes() / StagedSegments::kInFlight, least, kMostStagedBytes);
+  const std::uint64_t bytes = block_bytes(collective);
+  const std::uint64_t segments = std::min<std::uint64_t>(overlapping_pieces(bytes, readers), StagedSegments::kInFlight);
+  return std::min((bytes + segments - 1) / segments, kMostStagedBytes);
 }
 
 /// Of what a rank cuts into segments, if all blocks were as long as the longest one.

@@ -8,13 +8,9 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kReduceSegmentBytes = 64 << 10;
-}
-
 Plan reduce_divided(const Team& team, const Collective& collective) {
   const std::uint64_t bytes = block_bytes(collective);
-  const Segments segments = task_segments(collective, kReduceSegmentBytes, 1);
+  const Segments segments = task_segments(collective, kTaskBytes, 1);
   const std::vector<int> ranks = everyone(team);
   Sequence sequence("reduce/divided", team);
   for (std::uint32_t s = 0; s < segments.count() && bytes > 0; ++s)

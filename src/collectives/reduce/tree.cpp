@@ -13,7 +13,7 @@ Plan reduce_tree(const Team& team, const Collective& collective) {
   const std::uint64_t bytes = block_bytes(collective);
   const Group group = from_root(team, collective);
   const std::vector<Edge> tree = edges(team.size(), collective.radix);
-  const Segments segments = task_segments(collective, kTreeSegmentBytes, team.size() - 1);
+  const Segments segments = task_segments(collective, kCopyTaskBytes, team.size() - 1);
   Sequence sequence("reduce/tree", team);
   sequence.tree_levels(levels(team.size(), collective.radix));
   // The region of the sum over a rank's subtree; the input until the first child has been added.

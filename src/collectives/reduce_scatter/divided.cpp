@@ -8,11 +8,7 @@
 #include "collectives/parts/node_tasks.hpp"
 
 namespace penstock::collectives {
-namespace {
-
-constexpr std::uint64_t kReducePartsSegmentBytes = 64 << 10;
-
-}  // namespace
+namespace {}  // namespace
 
 Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& collective) {
   const std::uint64_t element_bytes = collective.item_bytes();
@@ -25,8 +21,7 @@ Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const 
     from = sequence.scratch(own.size_bytes);
     sequence.copy(own, from);
   }
-  const std::uint64_t wanted_bytes =
-      collective.segment_bytes != 0 ? collective.segment_bytes : kReducePartsSegmentBytes;
+  const std::uint64_t wanted_bytes = collective.segment_bytes != 0 ? collective.segment_bytes : kTaskBytes;
   const std::uint64_t most = kMaxTasks - static_cast<std::uint64_t>(team.size());  // each part rounds up once
   for (const int rank : ranks) {
     const Region part = part_of_rank(from, collective, rank);

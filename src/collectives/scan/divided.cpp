@@ -10,7 +10,7 @@ namespace penstock::collectives {
 Plan prefix_divided(const std::string& algorithm, const Team& team, const Collective& collective) {
   const std::uint64_t bytes = block_bytes(collective);
   const bool is_inclusive = collective.kind == CollectiveKind::scan;
-  const Segments segments = task_segments(collective, kTreeSegmentBytes, team.size() - 1);
+  const Segments segments = task_segments(collective, kCopyTaskBytes, team.size() - 1);
   const Region target{0, bytes, Buffer::output};
   Sequence sequence(algorithm, team);
   Region own = is_inclusive ? target : Region{0, bytes, Buffer::input};

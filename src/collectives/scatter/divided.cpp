@@ -6,14 +6,10 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kScatterSegmentBytes = 128 << 10;
-}
-
 Plan scatter_divided(const Team& team, const Collective& collective) {
   const std::uint64_t bytes = block_bytes(collective);
   const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::input};
-  const Segments segments = task_segments(collective, kScatterSegmentBytes, team.size());
+  const Segments segments = task_segments(collective, kCopyTaskBytes, team.size());
   Sequence sequence("scatter/divided", team);
   for (int rank = 0; rank < team.size() && bytes > 0; ++rank)
     for (std::uint32_t s = 0; s < segments.count(); ++s)

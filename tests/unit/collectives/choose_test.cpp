@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -147,11 +148,11 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(many(64), CollectiveKind::reduce_scatter_block, 2 << 10), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::scan, 16 << 10), "doubling");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::scan, 17 << 10), "staged");
-  EXPECT_EQ(chosen(node, CollectiveKind::exscan, 17 << 10), "staged");
-  EXPECT_EQ(chosen(many(8), CollectiveKind::exscan, 17 << 10), "doubling") << "two segments pass seven ranks in turn";
+  EXPECT_EQ(chosen(node, CollectiveKind::exscan, 19 << 10), "staged");
+  EXPECT_EQ(chosen(many(8), CollectiveKind::exscan, 19 << 10), "doubling") << "two segments pass seven ranks in turn";
   EXPECT_EQ(chosen(node, CollectiveKind::scan, 2 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::scan, 4 << 20), "divided");
-  EXPECT_EQ(chosen(many(16), CollectiveKind::scan, 64 << 10), "doubling") << "four segments pass 15 ranks in turn";
+  EXPECT_EQ(chosen(many(16), CollectiveKind::scan, 64 << 10), "doubling") << "three segments pass 15 ranks in turn";
   Team with_cores = node;
   with_cores.progress_cores = 1;
   EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "staged") << "they cannot work for ranks that compute";
@@ -198,7 +199,7 @@ TEST(Choose, StreamsOfOneRankHaveAsManySegmentsAsStagingBuffers) {
   EXPECT_EQ(segments(2, CollectiveKind::bcast, 16 << 10), 1);
   EXPECT_EQ(segments(2, CollectiveKind::bcast, 24 << 10), 2) << "a reader copies one while the root fills the next one";
   EXPECT_EQ(segments(2, CollectiveKind::bcast, 32 << 10), 2);
-  EXPECT_EQ(segments(2, CollectiveKind::scatter, 64 << 10), 4);
+  EXPECT_EQ(segments(2, CollectiveKind::scatter, 64 << 10), 3);
   EXPECT_EQ(segments(2, CollectiveKind::bcast, 256 << 10), 4);
   EXPECT_EQ(segments(3, CollectiveKind::bcast, 64 << 10), 2) << "a segment has a signal for each reader";
   EXPECT_EQ(segments(5, CollectiveKind::bcast, 64 << 10), 1);
@@ -384,6 +385,27 @@ TEST(Choose, ShortCallsOfManyRanksInFewRounds) {
       EXPECT_LT(seconds(""), 0.3 * seconds("shared")) << what;
       EXPECT_LT(seconds(""), 1.01 * seconds(messages)) << what << ": one copy more at most";
     }
+}
+
+TEST(Boxes, CutBlocksIntoMessagesThatReadersCopyMeanwhile) {
+  const auto pieces = [](CollectiveKind kind, std::uint64_t bytes) {
+    Collective collective{.kind = kind, .count = bytes, .root = kind == CollectiveKind::gatherv ? 1 : 0};
+    collective.algorithm = "shared";
+    collective.send.counts.assign(3, bytes);
+    const Plan writer = plan_collective(team({0, 0, 0}), collective);
+    return std::ranges::count_if(writer.steps,
+                                 [](const Step& step) { return step.kind == StepKind::send && step.peer == 1; });
+  };
+  for (const auto& [bytes, count] : std::map<std::uint64_t, int>{{kFlaggedBytes, 0},
+                                                                 {16 << 10, 1},
+                                                                 {18 << 10, 2},
+                                                                 {32 << 10, 2},
+                                                                 {128 << 10, 8},
+                                                                 {1 << 20, 64},
+                                                                 {2 << 20, 1}})
+    EXPECT_EQ(pieces(CollectiveKind::gatherv, bytes), count) << bytes;
+  EXPECT_EQ(pieces(CollectiveKind::scatterv, 512 << 10), 32);
+  EXPECT_EQ(pieces(CollectiveKind::scatterv, 513 << 10), 1) << "more than 1 MiB for two readers";
 }
 
 // A reader that expects another length may see a piece first. It tells both lengths only if it can read the sender's.
