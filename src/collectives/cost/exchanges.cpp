@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "collectives/cost/leader_parts.hpp"
 #include "collectives/cost/messages.hpp"
-#include "collectives/cost/rounds.hpp"
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/node_tasks.hpp"

@@ -13,7 +13,7 @@
 namespace penstock::collectives::cost {
 namespace {
 
-// Of the idle time of the busiest core or link, what further chunks fill. These and Rounds::drift() are fitted to
+// Of the idle time of the busiest core or link, what further chunks fill. These and LeaderParts::drift() are fitted to
 // simulations of the plans, for machines of all kinds, which the tests compare with the estimates.
 constexpr double kFilledOfCore = 0.2;
 constexpr double kFilledOfLink = 0.4;

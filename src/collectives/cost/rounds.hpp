@@ -6,134 +6,24 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "collectives/cost/clocks.hpp"
-#include "collectives/cost/costs.hpp"
-#include "collectives/parts/arguments.hpp"
-#include "collectives/parts/exchange.hpp"
-#include "collectives/parts/group.hpp"
-#include "collectives/parts/leaders.hpp"
+#include "collectives/cost/leader_parts.hpp"
 #include "cost_model/prices.hpp"
 
 namespace penstock::collectives::cost {
 
-inline constexpr std::uint64_t kMostBatches = kMaxTaskGroups / 2;  // inside the nodes, up and down
-inline constexpr int kFollowedSlots = 4;                           // by groups
-inline constexpr std::uint64_t kFewElements = 8;                   // parts of fewer differ too much in their lengths
-
-inline constexpr std::uint64_t kNotShort = 1 << 10;  // several leaders may share it
 inline constexpr int kFewSums = 4;  // in a round: with more, some wait for the order in which they are combined
-
-enum class Among : std::uint8_t { doubling, multiplying, halving, ring };
-
-/// A round of multiplying: the messages of a node, how many sums follow each other after the last one, and whether some
-/// nodes send once more, which are those of smaller parts that had less to do before.
-struct RoundOfParts {
-  int messages;
-  int levels;
-  bool has_more;
-};
-/// The first round first.
-inline std::vector<RoundOfParts> rounds_of_parts(int size, std::span<const int> radices) {
-  std::vector<RoundOfParts> rounds;
-  for (const int radix : radices) {
-    const int parts = std::min(radix, size);
-    if (parts > 1) rounds.push_back({parts - 1, log2_ceil(parts), size % parts != 0});
-    size = (size + parts - 1) / parts;
-  }
-  std::ranges::reverse(rounds);
-  return rounds;
-}
 
 /// Of the nodes that are no power of two, the last ones to end: those that hand their data to a neighbour, or those
 /// without such a neighbour.
 enum class Last : std::uint8_t { in_pairs, others };
 
 template <class Time>
-class Rounds {
+class Rounds : public LeaderParts {
  public:
-  struct Shape {
-    int nodes;
-    int ranks;  // of a node
-    int slots;
-    Among among;
-    std::uint64_t chunks;
-    bool is_alone;       // without the work inside the nodes
-    int in_segments_of;  // nodes of a ring of which `nodes` are followed
-    bool by_groups;      // not each leader and rank is followed
-    int domains = 1;     // of a node, by groups
-  };
-  Rounds(const Call& call, const Shape& shape)
-      : prices_{call.machine},
-        single_copy_(call.team.single_copy),
-        among_(shape.among),
-        nodes_(shape.nodes),
-        ranks_(shape.ranks),
-        slots_(shape.slots),
-        extras_(shape.nodes),
-        item_bytes_(call.collective.item_bytes()),
-        goes_up_(!shape.is_alone),
-        goes_down_(!shape.is_alone && call.collective.kind == CollectiveKind::allreduce),
-        is_to_one_(call.collective.kind == CollectiveKind::reduce && extras_.extra == 0) {
-    const auto [nodes, ranks, slots, among, chunks, is_alone, in_segments_of, by_groups, domains] = shape;
-    const std::uint64_t bytes = block_bytes(call.collective) / chunks;
-    const std::uint64_t given = chunks > 1 ? 0 : call.collective.segment_bytes;
-    part_bytes_ = std::max(bytes / static_cast<std::uint64_t>(slots), item_bytes_);
-    const bool is_short = bytes <= kTaskBytes;
-    const std::uint64_t inside = given != 0 || !is_short || ranks == 1 ? given : kMessageBytes;
-    const std::uint64_t most_batches =
-        call.collective.kind == CollectiveKind::allreduce ? kMostBatches : kMaxTaskGroups;
-    if (goes_up_)
-      batches_ =
-          static_cast<int>(is_short ? pieces_of(part_bytes_, inside, most_batches / chunks)
-                                    : std::clamp<std::uint64_t>(part_bytes_ / kLeaderBatchBytes, 1, most_batches));
-    batch_bytes_ = part_bytes_ / static_cast<std::uint64_t>(batches_);
-    if (among == Among::multiplying) radices_ = radices_of(nodes, call.collective.radix);
-    std::uint64_t segment = chunks > 1 ? std::max({inside, plan::kEagerBytes, part_bytes_ / 16}) : inside;
-    if (call.collective.kind == CollectiveKind::reduce) segment = given;
-    const auto parts = static_cast<std::uint64_t>(among == Among::ring ? nodes : extras_.full);
-    switch (among) {
-      case Among::doubling: {
-        const auto rounds = static_cast<std::uint64_t>(std::max(1, log2_ceil(extras_.full)));
-        streams_ = pieces_of(part_bytes_, segment, std::max(kMaxExchangeSegments, kMaxExchangePieces / rounds));
-        smallest_bytes_ = part_bytes_;
-        break;
-      }
-      case Among::multiplying:
-        streams_ = pieces_of(part_bytes_, segment, most_multiplying_segments(radices_));
-        smallest_bytes_ = part_bytes_;
-        break;
-      case Among::halving:
-        streams_ = pieces_of(part_bytes_ / 2, segment, kMaxExchangeSegments);
-        smallest_bytes_ = part_bytes_ / parts;
-        break;
-      case Among::ring:
-        streams_ =
-            pieces_of(part_bytes_ / parts, segment, kMaxExchangePieces / static_cast<std::uint64_t>(in_segments_of));
-        smallest_bytes_ = part_bytes_ / parts;
-    }
-    // With nothing to do inside the nodes, all chunks are exchanged at once.
-    if (ranks == 1) {
-      part_bytes_ *= chunks;
-      streams_ *= chunks;
-      drifts_ = chunks == 1;
-    }
-    tree_ranks_ = ranks;
-    tree_slots_ = slots;
-    if (domains > 1) {
-      tree_ranks_ = (ranks + domains - 1) / domains;
-      levels_above_ = log2_ceil(domains);
-      others_ = slots > 1 ? std::max(1, slots - std::max(0, slots - (domains - 1) * tree_ranks_)) : 1;
-    }
-    if (!by_groups) return;
-    by_groups_ = true;
-    const int group = (slots + kFollowedSlots - 1) / kFollowedSlots;
-    slots_ = (slots + group - 1) / group;
-    weight_ = static_cast<double>(slots) / slots_;
-    ranks_ = 1;
-  }
+  Rounds(const Call& call, const Shape& shape) : LeaderParts(call, shape), prices_{call.machine} {}
 
   /// Whether messages come in the order in which they are looked at. Segments overtake each other, and so do messages
   /// of several leaders that wait for their receiver, or that come from nodes ahead of others.
@@ -146,32 +36,11 @@ class Rounds {
         prices_.is_eager(part_bytes_) && (ranks_ == 1 || !prices_.is_read(part_bytes_, single_copy_));
     return slots_ == 1 || (are_sent_at_once && !has_pairs());
   }
-  /// Multiplying is not followed in segments: for such long data there are better rows.
-  bool is_known() const { return among_ != Among::multiplying || streams_ == 1; }
-  /// Nodes that hand their data to a neighbour first.
-  bool has_pairs() const { return extras_.extra > 0 && (among_ == Among::doubling || among_ == Among::halving); }
-  /// Segments, or batches if there are more of them.
-  std::size_t in_turns() const { return std::max(streams_, static_cast<std::size_t>(batches_)); }
   /// The same for data of which in_turns() is `count`.
   Rounds first(std::size_t count) const {
     Rounds less = *this;
-    const std::size_t all = in_turns();
-    const auto share = [&](std::size_t many) { return (many * count + all - 1) / all; };
-    less.part_bytes_ = part_bytes_ * count / all;
-    less.streams_ = share(streams_);
-    less.batches_ = static_cast<int>(share(static_cast<std::size_t>(batches_)));
-    less.batch_bytes_ = less.part_bytes_ / static_cast<std::uint64_t>(less.batches_);
+    less.keep_first(count);
     return less;
-  }
-  /// Nodes drift apart in exchanges of many segments, or by many messages of several leaders: so many times longer do
-  /// they take.
-  double drift() const {
-    if (among_ == Among::multiplying && slots_ > 1) return 1.12;
-    // Of several leaders, which may be better, estimates are a little long.
-    if (among_ == Among::multiplying) return by_groups_ && tree_ranks_ > 1 && part_bytes_ >= kNotShort ? 1.08 : 1;
-    if (streams_ == 1 || among_ == Among::ring || !drifts_) return 1;
-    if (among_ == Among::halving) return extras_.extra == 0 ? (is_to_one_ ? 1 : 1.05) : tree_ranks_ == 1 ? 1.18 : 1.12;
-    return has_pairs() ? 1.08 : 1;
   }
 
   /// When all of a chunk is complete.
@@ -211,28 +80,6 @@ class Rounds {
     for (const int radix : radices_) product *= radix;
     const bool are_short = radices_.back() <= kFewSums || !(prices_.overhead() < prices_.combine(part_bytes_));
     return product == nodes_ && slots_ == 1 && are_short;
-  }
-  /// All ranks do the same in the trees of several slots, as far as they all take part: one rank stands for them. Its
-  /// children in a tree had the same subtree as it has itself, but for the last one, which is smaller.
-  /// Of several domains, the first rank of one stands for all: those of others have their leaders in the trees of all
-  /// slots that are led elsewhere.
-  struct Level {
-    bool is_top;
-    bool is_far;
-    double messages;  // of each core, if all both send and receive; 0: some send, others receive
-  };
-  int levels() const { return log2_ceil(tree_ranks_) + levels_above_; }
-  int levels_of_last() const {
-    return levels_above_ > 0 ? levels() : log2_ceil(std::max(1, tree_ranks_ - (1 << (levels() - 1))));
-  }
-  Level level(int number) const {
-    if (levels_above_ > 0)
-      return {false, number >= log2_ceil(tree_ranks_), others_ > 1 ? static_cast<double>(others_) : 0};
-    const int distance = 1 << number;
-    const int pairs = (tree_ranks_ + distance - 1) / (2 * distance);
-    const bool all = 2 * distance <= tree_slots_;
-    return {number + 1 == levels(), false,
-            all ? std::max(1.0, static_cast<double>(tree_slots_ * pairs) / tree_ranks_) : 0};
   }
   /// What a core copies, and what it receives, if all do the same.
   Time alike(const Level& at, const Time& received) const {
@@ -541,29 +388,6 @@ class Rounds {
   }
 
   cost_model::Prices<Time> prices_;
-  bool single_copy_;
-  Among among_;
-  int nodes_;
-  int ranks_;
-  int slots_;
-  ExtraRanks extras_;
-  std::uint64_t item_bytes_;
-  bool goes_up_;
-  bool goes_down_;
-  bool is_to_one_;  // a reduce among a power of two of nodes; with pairs it takes as long as an allreduce
-  bool drifts_ = true;
-  bool by_groups_ = false;
-  int tree_ranks_ = 1;  // of a node, of which ranks_ are followed
-  int tree_slots_ = 1;
-  int levels_above_ = 0;     // of the domains of a node
-  int others_ = 1;           // slots led in other domains
-  double weight_ = 1;        // slots that one stands for
-  int batches_ = 1;          // inside the nodes
-  std::size_t streams_ = 1;  // segments between them
-  std::uint64_t part_bytes_ = 0;
-  std::uint64_t batch_bytes_ = 0;
-  std::uint64_t smallest_bytes_ = 0;
-  std::vector<int> radices_;  // of multiplying
   std::vector<Round> rounds_;
   std::vector<Server<Time>> core_;       // by rank, or group of slots
   std::vector<Server<Time>> injection_;  // by slot
