@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "host/topology.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/copy.hpp"
 #include "kernels/reduce_sorted.hpp"
@@ -14,9 +15,8 @@
 namespace penstock::engine {
 namespace {
 
-constexpr std::uint64_t kInlineBytes = 4096;           // running a smaller step costs less than handing it to a thread
-constexpr std::uint64_t kLongStagedBytes = 32 << 10;   // for shorter staging buffers the kind of store does not matter
-constexpr std::uint64_t kLargeOutputBytes = 16 << 20;  // for half the length non-temporal stores are slower
+constexpr std::uint64_t kInlineBytes = 4096;          // running a smaller step costs less than handing it to a thread
+constexpr std::uint64_t kLongStagedBytes = 32 << 10;  // for shorter staging buffers the kind of store does not matter
 constexpr std::uint64_t kStreamedRunBytes = 4096;
 
 const char* name_of(const Step& step) {
@@ -44,11 +44,11 @@ bool Computations::run(const Work& work) {
 }
 
 // Whether to use non-temporal stores. They are faster if the readers are far: cache lines then take longer from another
-// core's caches than from memory. They are also faster for targets larger than the caches: an ordinary store first
-// reads the line that it overwrites.
+// core's caches than from memory. They are also faster for outputs that do not fit in the last-level cache together
+// with what is copied there: an ordinary store first reads the line that it overwrites.
 bool Computations::streams(const Operation& operation, const Step& step, Bytes to) {
   if (step.to.buffer == Buffer::shared) return to.size() >= kLongStagedBytes && distance_.is_far(to);
-  return step.to.buffer == Buffer::output && operation.call.bindings.output.size() >= kLargeOutputBytes &&
+  return step.to.buffer == Buffer::output && operation.call.bindings.output.size() >= host::cache_sizes().last / 2 &&
          to.size() >= kStreamedRunBytes;
 }
 

@@ -16,6 +16,8 @@
 namespace penstock::host {
 namespace {
 
+constexpr const char* kSystem = "/sys/devices/system";
+
 std::optional<std::string> line_of(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -156,6 +158,30 @@ int domain_of(const std::string& root, const CpuSet& bound) {
   return (bound & domain) == bound ? first_of(domain, 0) : -1;
 }
 
+CacheSizes cache_sizes(const std::string& root, const CpuSet& cpus) {
+  CacheSizes sizes;
+  if (cpus.empty()) return sizes;
+  const std::string first = root + "/cpu/cpu" + std::to_string(cpus.cpus().front()) + "/cache/index";
+  int last = 0;
+  for (int index = 0;; ++index) {
+    const std::string folder = first + std::to_string(index);
+    const std::optional<std::string> level = line_of(folder + "/level");
+    if (!level) return sizes;
+    const int found = std::atoi(level->c_str());
+    const auto bytes = static_cast<std::uint64_t>(std::atoll(line_of(folder + "/size").value_or("0K").c_str())) << 10;
+    if (bytes == 0) continue;
+    if (found == 2) sizes.core = bytes;
+    if (found < last) continue;
+    last = found;
+    sizes.last = bytes;
+  }
+}
+
+const CacheSizes& cache_sizes() {
+  static const CacheSizes read = cache_sizes(kSystem, cpus_of_this_process());
+  return read;
+}
+
 CpuSet Topology::all() const {
   CpuSet all;
   for (const Cpu& cpu : cpus) all.add(cpu.number);
@@ -207,14 +233,14 @@ Topology read_topology() {
 #ifdef PENSTOCK_HWLOC
   if (std::optional<Topology> found = read_topology_by_hwloc()) return *std::move(found);
 #endif
-  return read_topology_from_sys("/sys/devices/system", allowed_cpus());
+  return read_topology_from_sys(kSystem, allowed_cpus());
 }
 
 const Topology& topology() {
   static const Topology read = [] {
     // hwloc takes several times as long as reading the same files. It also knows of topologies that are emulated.
     const bool is_emulated = std::getenv("HWLOC_XMLFILE") != nullptr || std::getenv("HWLOC_SYNTHETIC") != nullptr;
-    const std::string root = "/sys/devices/system";
+    const std::string root = kSystem;
     const bool has_files = line_of(root + "/cpu/online") && line_of(root + "/node/online") &&
                            line_of(root + "/cpu/cpu0/topology/thread_siblings_list");
     return has_files && !is_emulated ? read_topology_from_sys(root, allowed_cpus()) : read_topology();

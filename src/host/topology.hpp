@@ -1,6 +1,7 @@
 // The topology of this machine: which CPUs share a core, a cache and a NUMA node.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,16 @@ struct Topology {
 /// files below `root` in the format of /sys/devices/system, of one CPU alone: the whole topology takes milliseconds to
 /// read. What is missing is shared by all CPUs.
 int domain_of(const std::string& root, const CpuSet& bound);
+
+/// In bytes. What is unknown stays as it is here.
+struct CacheSizes {
+  std::uint64_t core = std::uint64_t{1} << 20;   ///< of the second level
+  std::uint64_t last = std::uint64_t{32} << 20;  ///< of the last level
+};
+/// Of the first of these CPUs, from files below `root` as domain_of().
+CacheSizes cache_sizes(const std::string& root, const CpuSet& cpus);
+/// Of this process's CPUs at the first call, which takes some 100 us.
+const CacheSizes& cache_sizes();
 
 /// The first call reads it, from /sys where that is complete, otherwise as read_topology(). Takes milliseconds on a
 /// large machine.

@@ -166,6 +166,34 @@ TEST(TopologyFromSys, TellsTheDomainOfBoundRanks) {
   EXPECT_EQ(domain_of("/nonexistent", CpuSet::parse("3")), domain_of("/nonexistent", CpuSet::parse("4-5")));
 }
 
+TEST(TopologyFromSys, TellsTheSizesOfCaches) {
+  const FakeSys sys;
+  const auto cache = [&](int cpu, int index, const char* level, const char* size) {
+    const std::string folder = "cpu/cpu" + std::to_string(cpu) + "/cache/index" + std::to_string(index);
+    sys.write(folder + "/level", level);
+    if (size != nullptr) sys.write(folder + "/size", size);
+  };
+  for (const int cpu : {2, 3}) {
+    cache(cpu, 0, "1", "48K");
+    cache(cpu, 1, "1", "32K");
+    cache(cpu, 2, "2", cpu == 2 ? "512K" : "2048K");
+  }
+  cache(3, 3, "3", "16384K");
+  cache(4, 0, "2", nullptr);
+  cache(4, 1, "3", "8192K");
+  const auto sizes = [&](const char* cpus) { return cache_sizes(sys.root(), CpuSet::parse(cpus)); };
+  EXPECT_EQ(sizes("3").core, 2u << 20);
+  EXPECT_EQ(sizes("3").last, 16u << 20);
+  EXPECT_EQ(sizes("2-3").core, 512u << 10) << "the first CPU";
+  EXPECT_EQ(sizes("2").last, 512u << 10) << "no third level";
+  EXPECT_EQ(sizes("4").core, CacheSizes{}.core) << "its size is unknown";
+  EXPECT_EQ(sizes("4").last, 8u << 20);
+  for (const char* unknown : {"", "7"}) {
+    EXPECT_EQ(sizes(unknown).core, CacheSizes{}.core);
+    EXPECT_EQ(sizes(unknown).last, CacheSizes{}.last);
+  }
+}
+
 TEST(TopologyFromSys, HasCoresCachesAndNodes) {
   // Two nodes of two cores with two threads each; CPU 7 is offline.
   const FakeSys sys;
