@@ -122,7 +122,7 @@ def without(tmp_path: Path, module: str) -> dict[str, str]:
 
 def run(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "penstock", *words]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 
 def test_output_that_a_stop_interrupts_is_whole() -> None:

@@ -20,7 +20,7 @@ pytest.importorskip("mpi4py")
 pytestmark = pytest.mark.skipif(shutil.which("mpiexec") is None, reason="no mpiexec in PATH")
 
 RANKS = 2
-HANGS_S = 240
+HANGS_S = 1200
 
 #: Runs the command line with an injected fault on one rank; the first argument names fault and rank.
 FAULTY = """

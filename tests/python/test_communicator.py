@@ -18,7 +18,7 @@ import pytest
 from penstock import rendezvous
 from penstock.rendezvous import FileStore, PrefixStore
 
-TIMEOUT_S = 300
+TIMEOUT_S = 1200
 Outcomes = list[tuple[int, str]]
 
 
@@ -237,7 +237,7 @@ def test_two_versions_in_one_job_are_told_to_all(ranks: Callable[..., Outcomes])
 
 def test_one_folder_serves_runs_of_any_size(ranks: Callable[..., Outcomes]) -> None:
     program = """
-        comm = ps.Communicator(folder, rank, size, timeout=60)
+        comm = ps.Communicator(folder, rank, size, timeout=600)
         total = np.zeros(1)
         comm.Allreduce(np.ones(1), total)
         assert total[0] == size
@@ -249,7 +249,7 @@ def test_one_folder_serves_runs_of_any_size(ranks: Callable[..., Outcomes]) -> N
 def test_two_processes_with_one_rank_are_told(ranks: Callable[..., Outcomes]) -> None:
     program = """
         try:
-            ps.Communicator(folder, 1, size, timeout=60)
+            ps.Communicator(folder, 1, size, timeout=600)
             sys.exit("no error")
         except ps.Error as error:
             assert "rank 1 came twice" in str(error), error

@@ -233,9 +233,7 @@ _DEV: dict[str, Callable[[list[str]], str]] = {
 
 @functools.cache
 def _output(*words: object) -> str:
-    return subprocess.run(
-        [str(word) for word in words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
-    ).stdout
+    return subprocess.run([str(word) for word in words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def _require_flags(given: list[str], help_text: str) -> None:

@@ -90,7 +90,6 @@ def run(*words: str | Path, cwd: Path, mpi: str = "mpich", **environment: str) -
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, f"{' '.join(map(str, words))}\n{done.stdout}\n{done.stderr}"
