@@ -8,8 +8,6 @@
 #include "collectives/parts/node_tasks.hpp"
 
 namespace penstock::collectives {
-namespace {}  // namespace
-
 Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& collective) {
   const std::uint64_t element_bytes = collective.item_bytes();
   const std::uint64_t elements = all_elements(team, collective);
