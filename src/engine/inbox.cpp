@@ -1,6 +1,7 @@
 #include "engine/inbox.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "kernels/copy.hpp"
@@ -125,17 +126,19 @@ bool Inbox::has_heard(const Operation& operation, int peer) const {
 
 Inbox::Stored* Inbox::store(const Header& header, ConstBytes payload) {
   if (idle_messages_.empty()) {
+    idle_messages_.reserve(std::bit_ceil(messages_.size() + 1));  // forget() must not lack memory
     messages_.push_back(std::make_unique<Stored>());
     idle_messages_.push_back(messages_.back().get());
   }
+  std::byte* const copy = core_.buffers.take(payload.size());
   Stored* const message = idle_messages_.back();
   idle_messages_.pop_back();
-  *message = {header, core_.buffers.take(payload.size()), payload.size(), nullptr};
+  *message = {header, copy, payload.size(), nullptr};
   kernels::copy_bytes(message->payload, payload.data(), payload.size());
   return message;
 }
 
-void Inbox::forget(Stored* message) {
+void Inbox::forget(Stored* message) noexcept {
   core_.buffers.give_back(std::exchange(message->payload, nullptr), message->payload_bytes);
   idle_messages_.push_back(message);
 }

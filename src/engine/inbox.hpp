@@ -55,7 +55,7 @@ class Inbox final : public Mechanism {
   void match(Operation& operation, const Header& header, ConstBytes payload, Stored* stored);
   void promise(const Operation& operation, int peer);
   Stored* store(const Header& header, ConstBytes payload);
-  void forget(Stored* message);
+  void forget(Stored* message) noexcept;
   template <typename Predicate>
   StepId find(const Operation& operation, Predicate predicate) const;
 

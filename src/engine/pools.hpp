@@ -144,15 +144,16 @@ class BufferPool {
     return static_cast<std::byte*>(memory);
   }
   /// `bytes` must be the argument of take().
-  void give_back(std::byte* buffer, std::uint64_t bytes) {
+  void give_back(std::byte* buffer, std::uint64_t bytes) noexcept {
     if (buffer == nullptr) return;
     const std::size_t order = order_of(bytes);
-    if (idle_bytes_ + (std::uint64_t{1} << order) > kIdleLimitBytes) {
-      std::free(buffer);
-      return;
+    if (idle_bytes_ + (std::uint64_t{1} << order) > kIdleLimitBytes) return std::free(buffer);
+    try {
+      idle_[order].push_back(buffer);
+    } catch (const std::bad_alloc&) {
+      return std::free(buffer);
     }
     idle_bytes_ += std::uint64_t{1} << order;
-    idle_[order].push_back(buffer);
   }
 
  private:
