@@ -48,8 +48,8 @@ bool Computations::run(const Work& work) {
 // with what is copied there: an ordinary store first reads the line that it overwrites.
 bool Computations::streams(const Operation& operation, const Step& step, Bytes to) {
   if (step.to.buffer == Buffer::shared) return to.size() >= kLongStagedBytes && distance_.is_far(to);
-  return step.to.buffer == Buffer::output && operation.call.bindings.output.size() >= host::cache_sizes().last / 2 &&
-         to.size() >= kStreamedRunBytes;
+  return step.to.buffer == Buffer::output && to.size() >= kStreamedRunBytes &&
+         operation.call.bindings.output.size() >= host::cache_sizes().last / 2;
 }
 
 void Computations::compute(const Operation& operation, StepId step, ConstBytes from) {

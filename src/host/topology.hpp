@@ -33,10 +33,11 @@ int domain_of(const std::string& root, const CpuSet& bound);
 
 /// In bytes. What is unknown stays as it is here.
 struct CacheSizes {
-  std::uint64_t core = std::uint64_t{1} << 20;   ///< of the second level
+  std::uint64_t core = std::uint64_t{2} << 20;   ///< of the second level
   std::uint64_t last = std::uint64_t{32} << 20;  ///< of the last level
 };
-/// Of the first of these CPUs, from files below `root` as domain_of().
+/// Of the first of these CPUs, from files below `root` as domain_of(). For the last level of a virtual machine
+/// sysconf() gives that of its host.
 CacheSizes cache_sizes(const std::string& root, const CpuSet& cpus);
 /// Of this process's CPUs at the first call, which takes some 100 us.
 const CacheSizes& cache_sizes();

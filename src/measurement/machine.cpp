@@ -76,8 +76,7 @@ double seconds_of(const std::function<void()>& work, int count) {
 
 /// What one core does alone.
 void on_a_core(Machine::Node& node) {
-  if (const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0)
-    node.cache_bytes = static_cast<std::uint64_t>(bytes);
+  node.cache_bytes = host::cache_sizes().core;
   std::set<int> cores;
   for (const host::Cpu& cpu : host::topology().cpus) cores.insert(cpu.core);
   node.cores = std::max(1, static_cast<int>(cores.size()));
