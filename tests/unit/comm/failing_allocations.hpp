@@ -1,15 +1,14 @@
-// Allocations of a thread that fail.
+// Allocations of a thread that fail. operator new is replaced in this program alone, so its tests of the engine are
+// here.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/transport.hpp"
+#include "unit/engine/wrapped_transport.hpp"
 
 namespace penstock::test {
 
@@ -29,38 +28,33 @@ auto fed(Function function) {
 }
 
 /// A transport whose own allocations do not fail.
-class Fed : public engine::Transport {
+class Fed : public engine::WrappedTransport {
  public:
-  explicit Fed(std::unique_ptr<engine::Transport> under) : under_(std::move(under)) {}
+  using WrappedTransport::WrappedTransport;
 
-  int rank() const override { return under_->rank(); }
-  int size() const override { return under_->size(); }
-  const std::vector<std::int32_t>& node_of_rank() const override { return under_->node_of_rank(); }
-  bool any_thread() const override { return under_->any_thread(); }
-  std::string description() const override { return under_->description(); }
-  int max_tag() const override { return under_->max_tag(); }
   bool isend(ConstBytes from, int peer, int tag, Token token) override {
-    return fed([&] { return under_->isend(from, peer, tag, token); });
+    return fed([&] { return WrappedTransport::isend(from, peer, tag, token); });
   }
   void irecv(Bytes to, int peer, int tag, Token token) override {
-    fed([&] { under_->irecv(to, peer, tag, token); });
+    fed([&] { WrappedTransport::irecv(to, peer, tag, token); });
   }
   bool take(Bytes to, int tag, Token token) override {
-    return fed([&] { return under_->take(to, tag, token); });
+    return fed([&] { return WrappedTransport::take(to, tag, token); });
   }
   void poll(std::vector<Completion>& complete) override {
-    fed([&] { under_->poll(complete); });
+    fed([&] { WrappedTransport::poll(complete); });
   }
-  void cancel(Token receive) override { under_->cancel(receive); }
-  void poke() noexcept override { under_->poke(); }
+  void set_farewell(ConstBytes packet, int tag) override {
+    fed([&] { WrappedTransport::set_farewell(packet, tag); });
+  }
   void allgather(ConstBytes mine, Bytes all) override {
-    fed([&] { under_->allgather(mine, all); });
+    fed([&] { WrappedTransport::allgather(mine, all); });
   }
   void maximum(std::span<std::uint64_t> values, const std::function<void()>& meanwhile) override {
-    if (!meanwhile) return fed([&] { under_->maximum(values, {}); });
+    if (!meanwhile) return fed([&] { WrappedTransport::maximum(values, {}); });
     std::int64_t left = allocations_left;  // what the engine allocates meanwhile can fail
     fed([&] {
-      under_->maximum(values, [&] {
+      WrappedTransport::maximum(values, [&] {
         std::swap(left, allocations_left);
         meanwhile();
         std::swap(left, allocations_left);
@@ -68,9 +62,6 @@ class Fed : public engine::Transport {
     });
     allocations_left = left;
   }
-
- private:
-  const std::unique_ptr<engine::Transport> under_;
 };
 
 }  // namespace penstock::test
