@@ -4,10 +4,10 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <new>
 
+#include "engine/sleeper.hpp"
 #include "engine/waiting.hpp"
 #include "host/pause.hpp"
 #include "host/yielding.hpp"
@@ -16,31 +16,14 @@
 namespace penstock::engine {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr milliseconds kLongestSleep{100};
-constexpr milliseconds kPoke{2};  // interval of Transport::poke in a waiting thread
-constexpr nanoseconds kPeerCheck = milliseconds(200);
+constexpr nanoseconds kPeerCheck = std::chrono::milliseconds(200);
 constexpr std::uint32_t kBusyRounds = 256;  // rounds of progress between two reads of the clock
 
 std::atomic<bool> forked{false};
 
 thread_local bool sleeps_in_waits = false;
-
-std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1); }
-
-Awaited awaited_of(const Pollable& pollable, const host::Naps& naps, Caller caller) {
-  const std::int64_t until_ns = pollable.transfer_until_ns.load(std::memory_order_relaxed);
-  return {.polls_transport = pollable.polls_transport.load(std::memory_order_relaxed),
-          .unpolled = nanoseconds((caller == Caller::progress_thread ? pollable.background_nap_ns : pollable.nap_ns)
-                                      .load(std::memory_order_relaxed)),
-          .is_in_background = caller == Caller::progress_thread,
-          .is_transferring = until_ns != 0 && steady_ns() < until_ns,
-          .polls_yield = pollable.polls_yield.load(std::memory_order_relaxed),
-          .is_crowded = pollable.is_crowded,
-          .nap_overrun = naps.overrun()};
-}
 
 }  // namespace
 
@@ -128,59 +111,6 @@ void Progress::release(std::vector<Pollable*>& acquired) {
   acquired.clear();
 }
 
-void Progress::sleep(const Sleeper& sleeper, nanoseconds nap) {
-  const bool is_worker = sleeper.caller == Caller::progress_thread;
-  std::array<Listening, kMaxListening + 1> listening;
-  std::size_t count = 0;
-  bool polling = false;
-  const auto listen = [&](Doorbell& bell) {
-    if (count >= listening.size()) return;
-    bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    listening[count++] = {&bell, bell.word.load(std::memory_order_seq_cst)};
-  };
-  // A waiting thread drives its own engine.
-  const auto is_left_alone = [&](const Pollable& pollable) {
-    return is_worker && pollable.waiters.load(std::memory_order_seq_cst) > 0;
-  };
-  if (sleeper.home != nullptr) listen(sleeper.home->bell());
-  listen(is_worker ? thread_attention_ : attention_);
-  for (Pollable* pollable : sleeper.acquired)
-    if (!is_left_alone(*pollable)) listen(pollable->bell());
-
-  // Changes before the words were read do not ring any more, so check for them.
-  bool idle = !sleeper.ended.load(std::memory_order_seq_cst) &&
-              generation_.load(std::memory_order_seq_cst) == sleeper.generation;
-  if (sleeper.home != nullptr) {
-    idle = idle && sleeper.home->can_sleep(sleeper.caller);
-    polling = sleeper.home->needs_polling(sleeper.caller);
-  }
-  for (Pollable* pollable : sleeper.acquired) {
-    if (is_left_alone(*pollable)) continue;
-    idle = idle && pollable->can_sleep(sleeper.caller);
-    polling = polling || pollable->needs_polling(sleeper.caller);
-  }
-  if (idle) {
-    nanoseconds timeout = kLongestSleep;
-    if (polling) timeout = nap;
-    const auto shorten = [&](const Pollable& waited_for) {
-      if (const Awaited awaited = awaited_of(waited_for, sleeper.naps, sleeper.caller); Waiting::is_slow(awaited))
-        timeout = std::min(timeout, awaited.unpolled - awaited.nap_overrun);
-    };
-    if (sleeper.home != nullptr) shorten(*sleeper.home);
-    for (const Pollable* pollable : sleeper.acquired)
-      if (!is_left_alone(*pollable)) shorten(*pollable);
-    if (!is_worker) timeout = std::min<nanoseconds>(timeout, kPoke);
-    // If nothing is in flight, only attention() ends the sleep of a progress thread.
-    if (is_worker && sleeper.acquired.empty()) timeout = std::chrono::hours(24);
-    const std::int64_t tick = host::coarse_ns();
-    const std::int64_t begin = steady_ns();
-    sleep_on({listening.data(), count}, timeout);
-    if (const nanoseconds took(steady_ns() - begin); took >= timeout)
-      sleeper.naps.ended(timeout, took, tick, host::coarse_ns());
-  }
-  for (std::size_t i = 0; i < count; ++i) listening[i].bell->sleepers.fetch_sub(1, std::memory_order_relaxed);
-}
-
 bool Progress::has_unpolled() {
   const std::lock_guard lock(mutex_);
   return std::ranges::any_of(all_, [](const Pollable* pollable) {
@@ -232,20 +162,8 @@ void Progress::sleep_in_waits() noexcept { sleeps_in_waits = true; }
 
 bool Progress::sleeps_in_wait() noexcept { return sleeps_in_waits; }
 
-void Progress::wait_asleep(Pollable& home, const std::atomic<bool>& finished) noexcept {
-  Doorbell& bell = home.asleep_bell();
-  bool suffices = true;
-  while (suffices && !finished.load(std::memory_order_acquire)) {
-    bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    const Listening listening{&bell, bell.word.load(std::memory_order_seq_cst)};
-    suffices = home.threads_suffice();
-    if (suffices && !finished.load(std::memory_order_seq_cst)) sleep_on({&listening, 1}, kLongestSleep);
-    bell.sleepers.fetch_sub(1, std::memory_order_relaxed);
-  }
-}
-
 void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexcept {
-  if (sleeps_in_waits) wait_asleep(home, finished);
+  if (sleeps_in_waits) leave_to_progress_threads(home, finished);
   if (finished.load(std::memory_order_acquire)) return;
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
   thread_local std::vector<Pollable*> acquired;
@@ -288,7 +206,8 @@ void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexc
       if (!awaited.polls_yield) host::yield(yields);
     } else {
       home.poke();
-      sleep({Caller::application, &home, acquired, finished, generation, naps}, waiting.nap(awaited));
+      Sleeper{Caller::application, &home, acquired, attention_, generation_, generation, finished, naps}.sleep(
+          waiting.nap(awaited));
       check_peers_if_due(home, Caller::application);
       for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::application);
     }
@@ -339,7 +258,8 @@ void Progress::thread_loop(const ProgressThreads::Worker& self) noexcept {
         if (!awaited.polls_yield) ::sched_yield();
         break;
       case Pause::sleep:
-        sleep({Caller::progress_thread, nullptr, acquired, self.stop, generation, naps}, waiting.nap(awaited));
+        Sleeper{Caller::progress_thread, nullptr, acquired, thread_attention_, generation_, generation, self.stop, naps}
+            .sleep(waiting.nap(awaited));
         for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::progress_thread);
     }
   }

@@ -71,24 +71,12 @@ class Progress {
  private:
   Progress();
   void thread_loop(const ProgressThreads::Worker& self) noexcept;
-  /// Returns when `finished`, or if progress threads need this one.
-  static void wait_asleep(Pollable& home, const std::atomic<bool>& finished) noexcept;
   /// Fills `acquired` with the active pollables that the caller drives besides `home`, and counts it in their `users`
   /// until release().
   void acquire(std::vector<Pollable*>& acquired, Caller caller, const Pollable* home);
   static void release(std::vector<Pollable*>& acquired);
   static void check_peers_if_due(Pollable& pollable, Caller caller) noexcept;
   static bool progress_and_check(Pollable& pollable, Caller caller) noexcept;
-  struct Sleeper {
-    Caller caller;
-    Pollable* home = nullptr;
-    const std::vector<Pollable*>& acquired;
-    const std::atomic<bool>& ended;  ///< the wait is over, or the thread must stop
-    std::uint64_t generation;        ///< before `acquired` was filled
-    host::Naps& naps;                ///< of the calling thread
-  };
-  /// At most `nap` long if something must be polled.
-  void sleep(const Sleeper& sleeper, std::chrono::nanoseconds nap);
   void ring_all() noexcept;
 
   std::mutex mutex_;
