@@ -3,11 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <utility>
 
-#include "base/ranks_text.hpp"
 #include "engine/progress.hpp"
 #include "penstock/trace.hpp"
 
@@ -35,6 +32,7 @@ Core::Core(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
       transport(std::move(by)),
       operations(node.segment.get()),
       detector(*this),
+      notices(*this),
       own_bell(node.segment ? node.segment->slot(node.segment->local_rank()).bell : private_bell_) {}
 
 std::uint64_t Core::completed_by_all() const {
@@ -164,8 +162,7 @@ void Core::fail(Operation& operation, const Error& error, bool tell_all, int par
   for (Fifo<Work>& queue : work_) queue.remove_if(is_its);
   cancel(operation);
   try {
-    for (int peer = 0; tell_all && peer < node.team.size(); ++peer)
-      if (peer != rank) send_notice(MessageKind::notice, peer, operation.sequence, *operation.error, is_death, partner);
+    if (tell_all) notices.tell(operation, is_death, partner);
   } catch (const std::bad_alloc&) {
     // Peers of this node find this failure below, others when they wait for this rank's messages.
   }
@@ -192,20 +189,13 @@ void Core::fail_mismatch(Operation& operation, int peer, const std::string& what
     return fail(operation, FailureDetector::gone_error(gone, describe(operation)));
   // What came may be a piece of a block whose length the peer has told.
   const std::string lengths = differing_lengths(operation, peer);
-  fail(operation, mismatch_error(peer, describe(operation), lengths.empty() ? what : lengths), true, peer);
+  fail(operation, notices.mismatch(peer, describe(operation), lengths.empty() ? what : lengths), true, peer);
 }
 
 std::string Core::other_length(int peer, std::optional<std::uint64_t> sent_bytes, std::uint64_t expected_bytes) const {
   const std::string sent = sent_bytes ? std::to_string(*sent_bytes) + " bytes" : "more";
   return "rank " + std::to_string(peer) + " sent " + sent + " where rank " + std::to_string(rank) + " expected " +
          std::to_string(expected_bytes) + " bytes";
-}
-
-Error Core::mismatch_error(int peer, const std::string& where, const std::string& what) const {
-  return {ErrorCode::mismatch,
-          base::ranks_text(std::array{rank, peer}) + " do not match in " + where + ": " + what +
-              "; every rank must make the same calls in the same order with matching counts, types and roots",
-          rank};
 }
 
 void Core::fail_all(const Error& error) noexcept {
@@ -215,60 +205,6 @@ void Core::fail_all(const Error& error) noexcept {
     each.in_flight = 0;
     finish_if_over(each);
   });
-}
-
-void Core::send_notice(MessageKind kind, int peer, std::uint64_t sequence, const Error& error, bool is_death,
-                       int partner) {
-  const std::size_t text_bytes = std::min<std::size_t>(error.message().size(), kNoticeTextBytes);
-  const Notice notice{static_cast<std::int32_t>(error.code()), is_death ? 1 : 0, error.rank(), partner};
-  std::array<std::byte, kNoticeBytes> body;
-  std::memcpy(body.data(), &notice, sizeof notice);
-  std::memcpy(body.data() + sizeof notice, error.message().data(), text_bytes);
-  Header header = this->header(sequence, kind);
-  header.payload_bytes = static_cast<std::uint32_t>(sizeof notice + text_bytes);
-  send(peer, header, ConstBytes(body).first(sizeof notice + text_bytes), nullptr);
-}
-
-void Core::on_notice(const Header& header, ConstBytes payload) {
-  Notice notice;
-  std::memcpy(&notice, payload.data(), sizeof notice);
-  if (notice.is_death != 0) detector.note_death(notice.culprit, header.sequence);
-  has_failed_elsewhere(header.sequence);
-  if (header.sequence < operations.base()) return;
-  Operation& failing = operations.at(header.sequence);
-  const ConstBytes rest = payload.subspan(sizeof notice);
-  const std::string text(reinterpret_cast<const char*>(rest.data()), rest.size());
-  const int origin = static_cast<int>(header.source);
-  const bool must_tell = header.kind == MessageKind::refusal;
-  if (notice.partner == rank)
-    fail(failing, Error(static_cast<ErrorCode>(notice.code), text, origin), must_tell);
-  else if (notice.is_death != 0)  // a third rank has died
-    fail(failing, PeerGone(text, notice.culprit), must_tell);
-  else
-    fail(failing,
-         Error(ErrorCode::peer_failed, "rank " + std::to_string(origin) + " failed in this operation: " + text, origin),
-         false);
-}
-
-// A message for an operation that is over here. If it was completed without that message, its sender waits for an
-// answer.
-void Core::on_late(const Header& header) {
-  const OperationTable::Past& past = operations.past(header.sequence);
-  if (past.sequence == header.sequence && past.failed) return;
-  const int peer = static_cast<int>(header.source);
-  if (header.kind == MessageKind::probe && (past.sequence != header.sequence || past.signature == header.signature)) {
-    Header answer = this->header(header.sequence, MessageKind::completed);
-    answer.signature = header.signature;
-    return send(peer, answer, {}, nullptr);
-  }
-  const std::string where = "operation " + std::to_string(header.sequence);
-  if (const int gone = detector.find_dead(); gone >= 0)  // as in fail_mismatch()
-    return send_notice(MessageKind::refusal, peer, header.sequence, FailureDetector::gone_error(gone, where), true, -1);
-  send_notice(MessageKind::refusal, peer, header.sequence,
-              mismatch_error(peer, where,
-                             "rank " + std::to_string(rank) + " completed it without the message that rank " +
-                                 std::to_string(peer) + " sent"),
-              false, peer);
 }
 
 }  // namespace penstock::engine

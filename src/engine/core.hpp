@@ -14,6 +14,7 @@
 #include "engine/mechanism.hpp"
 #include "engine/message.hpp"
 #include "engine/node.hpp"
+#include "engine/notices.hpp"
 #include "engine/operation_table.hpp"
 #include "engine/pools.hpp"
 
@@ -124,13 +125,12 @@ class Core {
   /// Why it is a mismatch. std::nullopt: more than was expected.
   std::string other_length(int peer, std::optional<std::uint64_t> sent_bytes, std::uint64_t expected_bytes) const;
   void fail_all(const Error& error) noexcept;
-  void on_notice(const Header& header, ConstBytes payload);
-  /// Answers or drops a message for an operation that is over here.
-  void on_late(const Header& header);
 
   // Calls from one mechanism to others.
   /// Why an operation cannot match if a flag of the peer has told another length than this rank expects; or empty.
   virtual std::string differing_lengths(const Operation& operation, int peer) const = 0;
+  /// A notice has come of an operation, which may have been completed here.
+  virtual void has_failed_elsewhere(std::uint64_t sequence) = 0;
   /// A message for a step or an operation has come.
   virtual void arrive(const Header& header, ConstBytes payload) = 0;
   /// Gives a message to a step that is ready for it.
@@ -151,6 +151,7 @@ class Core {
   BufferPool buffers;
   OperationTable operations;
   FailureDetector detector;
+  const Notices notices;
   Doorbell& own_bell;
   Doorbell own_asleep_bell;  ///< see Pollable::asleep_bell
 
@@ -162,8 +163,6 @@ class Core {
   virtual void begin(Operation& operation) = 0;
   virtual void end(Operation& operation) = 0;
   virtual void cancel(Operation& operation) = 0;
-  /// It may have been completed here.
-  virtual void has_failed_elsewhere(std::uint64_t sequence) = 0;
   virtual bool is_touched(const Operation& operation) const = 0;
 
  private:
@@ -172,8 +171,6 @@ class Core {
     StepId step = 0;
   };
   void run_ready(const Ready& ready);
-  Error mismatch_error(int peer, const std::string& where, const std::string& what) const;
-  void send_notice(MessageKind kind, int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner);
 
   Doorbell private_bell_;  ///< without a segment
   Fifo<Ready> ready_;

@@ -37,7 +37,7 @@ void Inbox::deliver(Operation& operation, StepId step) {
 }
 
 void Inbox::arrive(const Header& header, ConstBytes payload) {
-  if (core_.operations.is_over(header.sequence)) return core_.on_late(header);
+  if (core_.operations.is_over(header.sequence)) return core_.notices.on_late(header);
   Operation& target = core_.operations.at(header.sequence);
   if (target.has_failed()) return;
   if (target.is_running()) return match(target, header, payload, nullptr);

@@ -87,7 +87,7 @@ ConstBytes Routes::source_of(const Operation& operation, const Step& step) {
 void Routes::arrive(const Header& header, ConstBytes payload) {
   switch (header.kind) {
     case MessageKind::notice:
-    case MessageKind::refusal: return on_notice(header, payload);
+    case MessageKind::refusal: return notices.on_notice(header, payload);
     case MessageKind::completed: return on_completed(header);
     case MessageKind::promised: return on_promised(header);
     default: the<Inbox>().arrive(header, payload);
