@@ -4,17 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "engine/engine_lock.hpp"
-#include "engine/progress.hpp"
-#include "engine/short_calls.hpp"
+#include "engine/polled_engine.hpp"
 
 namespace penstock::engine {
 
-/// The engine as callers and driving threads see it. Its members take the lock and call Routes and ShortCalls.
-class Executor final : public Engine,
-                       public Pollable,
-                       private ShortCalls,
-                       public std::enable_shared_from_this<Executor> {
+/// The engine as callers see it. Its public members take the lock.
+class Executor final : public Engine, public PolledEngine, public std::enable_shared_from_this<Executor> {
  public:
   Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on);
   ~Executor() override;
@@ -26,6 +21,7 @@ class Executor final : public Engine,
   void run(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
            std::uint64_t signature) override;
   void fail_next(const std::string& message) noexcept override;
+  using PolledEngine::progress;
   void progress() noexcept override { Progress::of_process().drive(*this); }
   void set_timeout(std::chrono::milliseconds timeout) noexcept override;
   std::string report() const override;
@@ -35,16 +31,6 @@ class Executor final : public Engine,
     has_entered_ = true;
     transport->enter();
   }
-
-  bool progress(Caller by) noexcept override;
-  bool help() noexcept override;
-  bool can_sleep(Caller by) noexcept override;
-  bool needs_polling(Caller by) noexcept override;
-  void check_peers(Caller by) noexcept override;
-  void poke() noexcept override;
-  Doorbell& bell() noexcept override { return own_bell; }
-  bool threads_suffice() noexcept override;
-  Doorbell& asleep_bell() noexcept override { return own_asleep_bell; }
 
   /// The caller's Run is destroyed after the operation has finished. Never waits for the lock.
   void drop(Operation& operation) noexcept { lock_.drop(operation); }
@@ -71,14 +57,7 @@ class Executor final : public Engine,
   /// Unlocks.
   void after_start(Locked& lock, Operation& started, Then then);
   void prepare(Operation& operation, std::shared_ptr<const Plan>&& plan);
-  /// Runs the function. If it throws, all operations fail.
-  template <typename Function>
-  bool guarded(Function function) noexcept;
-  /// After an operation that is over at once.
-  void close_epochs() noexcept;
-  void update_active();
 
-  mutable EngineLock lock_{operations};
   bool has_entered_ = false;
   PlanCache plans_;
   const std::uint32_t plan_tags_ = TagSplit(node.max_tag).plan_tags();
