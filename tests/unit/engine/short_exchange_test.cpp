@@ -198,7 +198,9 @@ TEST(ShortExchange, RanksThatShareACoreYieldBeforeTheyPoll) {
           const bool is_first = counts.taken == 0;
           EXPECT_FALSE(failure_of_run(*engine, plan, {bytes_of(in), bytes_of(out)}, {}, 7, counts));
           // Later ones may look for packets before they poll.
-          if (is_first && counts.taken == 1) EXPECT_EQ(yields, is_shared ? 1 : 0);
+          if (is_first && counts.taken == 1) {
+            EXPECT_EQ(yields, is_shared ? 1 : 0);
+          }
         }
         EXPECT_GT(counts.taken, 0u);
       });
