@@ -444,6 +444,21 @@ class NetworkEnd final : public WrappedTransport {
   std::vector<Completion> complete_;
 };
 
+/// As alltoall_plan(), but a message to itself takes no fast path.
+inline std::shared_ptr<const Plan> exchange_in_place_plan(int rank) {
+  PlanBuilder builder("test/exchange", rank, kSize);
+  for (int peer = 0; peer < kSize; ++peer) {
+    const auto at = static_cast<std::uint64_t>(peer);
+    if (peer == rank) {
+      builder.copy({at, 1, Buffer::input}, {at, 1, Buffer::output});
+      continue;
+    }
+    builder.recv({at, 1, Buffer::output}, peer, 1);
+    builder.send({at, 1, Buffer::input}, peer, 1);
+  }
+  return std::make_shared<const Plan>(std::move(builder).finish(kSize, kSize));
+}
+
 /// One rank: a first operation, by the test, and others that use its tags again.
 class Rank {
  public:

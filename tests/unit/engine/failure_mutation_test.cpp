@@ -80,20 +80,6 @@ class FailingRank final : public Rank {
     const auto plan = next_ == 1 ? plan_that_fails(rank_) : exchange_in_place_plan(rank_);
     return failure_of_run(*engine_, plan, {input_, output_}, {}, kSignature);
   }
-  /// As alltoall_plan(), but a message to itself takes no fast path.
-  static std::shared_ptr<const Plan> exchange_in_place_plan(int rank) {
-    PlanBuilder builder("test/exchange", rank, kSize);
-    for (int peer = 0; peer < kSize; ++peer) {
-      const auto at = static_cast<std::uint64_t>(peer);
-      if (peer == rank) {
-        builder.copy({at, 1, Buffer::input}, {at, 1, Buffer::output});
-        continue;
-      }
-      builder.recv({at, 1, Buffer::output}, peer, 1);
-      builder.send({at, 1, Buffer::input}, peer, 1);
-    }
-    return std::make_shared<const Plan>(std::move(builder).finish(kSize, kSize));
-  }
   bool is_right(std::uint64_t operation, const std::optional<Error>& error) const override {
     if (operation > 0) return !error;
     if (error) return error->message().find("on purpose") != std::string::npos;

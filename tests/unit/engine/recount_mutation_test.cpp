@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "broken_network.hpp"
+#include "calls.hpp"
 
 namespace penstock::engine::mutation::recount {
 namespace {
@@ -26,19 +27,29 @@ enum class Fails : std::uint8_t {
   late,     ///< when they have received it
 };
 
+struct Moment {
+  const char* name;
+  Fails when{};
+  bool is_called = false;  ///< the ranks are in blocking calls by the fast path; else they start their operations
+};
+
 class DeafRank final : public Rank {
  public:
-  DeafRank(int rank, Fails when, Network& network) : Rank(rank, network, kBytes, kSize * kBytes + 1), when_(when) {}
+  DeafRank(int rank, const Moment& moment, Network& network)
+      : Rank(rank, network, kBytes, kSize * kBytes + 1), moment_(moment) {}
 
   void take_turn(int turn) override {
-    const bool sleeps = rank_ == kFailing && when_ == Fails::late && turn > 0 && turn < kAsleepTurns;
+    const bool sleeps = rank_ == kFailing && moment_.when == Fails::late && turn > 0 && turn < kAsleepTurns;
     if (!sleeps) Rank::take_turn(turn);
   }
+  bool is_over() const override { return !is_calling() && Rank::is_over(); }
+  std::uint64_t short_calls() const { return engine_->short_calls(); }
 
  private:
   static constexpr int kAsleepTurns = 50;
 
-  void start_first() override {
+  /// With `computes`, all compute at the end.
+  std::shared_ptr<const Plan> plan_of_the_deaf(bool computes) const {
     PlanBuilder builder("test/deaf", rank_, kSize);
     std::vector<StepId> received;
     for (int peer = 0; peer < kSize; ++peer) {
@@ -47,26 +58,39 @@ class DeafRank final : public Rank {
       const Region to{static_cast<std::uint64_t>(peer) * kBytes, kBytes, Buffer::output};
       if (rank_ != kDeaf || peer != kSender) received.push_back(builder.recv(to, peer, 0));
     }
-    builder.reduce({0, 1, Buffer::input}, {kSize * kBytes, 1, Buffer::output}, received);
-    const bool fails = rank_ == kFailing && when_ != Fails::never;
+    if (computes) builder.reduce({0, 1, Buffer::input}, {kSize * kBytes, 1, Buffer::output}, received);
+    return std::make_shared<const Plan>(std::move(builder).finish(kBytes, kSize * kBytes + 1));
+  }
+  void start_first() override {
+    const bool fails = rank_ == kFailing && moment_.when != Fails::never;
     const auto op = std::make_shared<const UserOp>(UserOp{.combine = [fails](ConstBytes, Bytes) {
       if (fails) throw Error(ErrorCode::internal, "on purpose");
     }});
-    run_ = engine_->start(std::make_shared<const Plan>(std::move(builder).finish(kBytes, kSize * kBytes + 1)),
-                          {input_, output_}, {.user = op}, kSignature);
+    run_ = engine_->start(plan_of_the_deaf(true), {input_, output_}, {.user = op}, kSignature);
+  }
+  std::optional<Error> failure_of_call() override {
+    const auto plan = next_ == 1 ? plan_of_the_deaf(false) : exchange_in_place_plan(rank_);
+    return failure_of_run(*engine_, plan, {input_, output_}, {}, kSignature);
   }
   bool is_right(std::uint64_t operation, const std::optional<Error>& error) const override {
-    if (operation > 0 || rank_ != kFailing || when_ == Fails::never) return !error;
-    return error && error->message().find("on purpose") != std::string::npos;
+    if (operation > 0 || moment_.when == Fails::never) return !error;
+    // In calls, it sends no message to one of the others.
+    const bool may_fail = rank_ == kFailing || moment_.is_called;
+    if (error) return may_fail && error->message().find("on purpose") != std::string::npos;
+    return rank_ != kFailing;
   }
 
-  const Fails when_;
+  const Moment& moment_;
 };
 
-Outcome outcome(Fails when, Network& network) {
-  std::vector<std::unique_ptr<Rank>> ranks;
-  for (int rank = 0; rank < kSize; ++rank) ranks.push_back(std::make_unique<DeafRank>(rank, when, network));
-  return outcome_of(ranks, network);
+Outcome outcome(const Moment& moment, Network& network) {
+  Ranks ranks;
+  for (int rank = 0; rank < kSize; ++rank) ranks.push_back(std::make_unique<DeafRank>(rank, moment, network));
+  if (!moment.is_called) return outcome_of(ranks, network);
+  if (moment.when != Fails::never) network.throwing = Network::Throwing{kFailing, true, 1};
+  const Outcome found = outcome_of_calls(ranks, network);
+  for (const auto& rank : ranks) EXPECT_GE(static_cast<const DeafRank&>(*rank).short_calls(), 1u);
+  return found;
 }
 
 /// Whether it shows that the call is broken.
@@ -111,7 +135,7 @@ std::vector<Mutation> mutations_of(const Network& whole, Fails when) {
   return mutations;
 }
 
-class RecountMutations : public testing::TestWithParam<Fails> {
+class RecountMutations : public testing::TestWithParam<Moment> {
  protected:
   void SetUp() override { ASSERT_EQ(outcome(GetParam(), whole_).complaint, ""); }
 
@@ -119,15 +143,15 @@ class RecountMutations : public testing::TestWithParam<Fails> {
 };
 
 TEST_P(RecountMutations, AreFoundAndNeverGiveWrongData) {
-  const std::vector<Mutation> mutations = mutations_of(whole_, GetParam());
+  const std::vector<Mutation> mutations = mutations_of(whole_, GetParam().when);
   for (const Mutation& broken : mutations) {
     SCOPED_TRACE(text_of(broken));
     Network network{.mutation = broken};
     const Outcome found = outcome(GetParam(), network);
     EXPECT_TRUE(network.is_applied);
-    EXPECT_EQ(found.complaint != "", is_found(broken, GetParam())) << found.complaint;
+    EXPECT_EQ(found.complaint != "", is_found(broken, GetParam().when)) << found.complaint;
     EXPECT_FALSE(found.has_wrong_data);
-    if (is_given_up(broken, GetParam())) {
+    if (is_given_up(broken, GetParam().when)) {
       EXPECT_EQ(found.failed_at_last, kSize) << found.complaint;
     }
   }
@@ -140,13 +164,11 @@ TEST_P(RecountMutations, WhatIsToldAgainOrLateHarmsNobody) {
   expect_harmless_again_and_late(whole_.owed, [&](Network& network) { return outcome(GetParam(), network); });
 }
 
-std::string name_of_moment(const testing::TestParamInfo<Fails>& moment) {
-  constexpr std::array kNames{"never", "at_once", "late"};
-  return kNames[static_cast<std::size_t>(moment.param)];
-}
-
-INSTANTIATE_TEST_SUITE_P(, RecountMutations, testing::Values(Fails::never, Fails::at_once, Fails::late),
-                         name_of_moment);
+INSTANTIATE_TEST_SUITE_P(, RecountMutations,
+                         testing::Values(Moment{"never", Fails::never}, Moment{"at_once", Fails::at_once},
+                                         Moment{"late", Fails::late}, Moment{"never_in_calls", Fails::never, true},
+                                         Moment{"at_once_in_calls", Fails::at_once, true}),
+                         [](const auto& moment) { return std::string(moment.param.name); });
 
 }  // namespace
 }  // namespace penstock::engine::mutation::recount
