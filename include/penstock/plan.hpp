@@ -341,6 +341,11 @@ struct Team {
   /// Ranks of several nodes take turns on cores (emulated nodes, containers), as measured, or since a kernel has fewer
   /// CPUs for its ranks than ranks; equal on all ranks.
   bool shares_cores = false;
+  /// The longest message that every rank takes into shared memory at once, without its receiver. The least of all
+  /// ranks, as the caches are; equal on all ranks.
+  std::uint64_t message_bytes = std::uint64_t{16} << 10;
+  std::uint64_t core_cache_bytes = std::uint64_t{2} << 20;   ///< of the second level
+  std::uint64_t last_cache_bytes = std::uint64_t{32} << 20;  ///< of the last level
 
   std::int32_t size() const { return static_cast<std::int32_t>(node_of_rank.size()); }
   bool same_node(int a, int b) const {

@@ -17,6 +17,7 @@
 #include "engine/node_setup.hpp"
 #include "host/domains.hpp"
 #include "host/node_names.hpp"
+#include "host/topology.hpp"
 #include "measurement/machine.hpp"
 #include "measurement/node_rows.hpp"
 #include "penstock/choice_by_cost.hpp"
@@ -99,6 +100,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     owned = std::move(link.transport);
     const Options& wanted = options();
     settings.eager_bytes = wanted.eager_bytes;
+    settings.caches = host::cache_sizes();
     settings.stall_timeout_ms = wanted.stall_timeout_ms;
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;

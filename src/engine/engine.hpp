@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/transport.hpp"
+#include "host/topology.hpp"
 #include "penstock/error.hpp"
 #include "penstock/plan.hpp"
 
@@ -19,6 +20,7 @@ struct EngineOptions {
   std::vector<std::int32_t> progress_cpus{};  ///< the CPU of the n-th thread; -1 or missing: not pinned
   std::int32_t progress_cores = 0;            ///< Team::progress_cores; equal on all ranks
   std::uint64_t eager_bytes = 16 << 10;       ///< the longest message that is sent eagerly, through cells
+  host::CacheSizes caches{};                  ///< of this rank
   std::uint64_t shared_bytes = 0;         ///< shared memory that a node may use for this communicator; 0: by its ranks
   bool shared_memory = true;              ///< off: all messages go through the transport
   std::int64_t stall_timeout_ms = 30000;  ///< after which a waiting rank prints a stall warning; 0: never

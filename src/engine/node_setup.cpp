@@ -71,6 +71,7 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
   mine.probe_address = reinterpret_cast<std::uint64_t>(&probe);
   mine.probe_value = probe.load();
   mine.eager_bytes = options.eager_bytes;
+  mine.caches = options.caches;
   static std::atomic<std::uint64_t> communicators{std::random_device{}()};
   mine.communicator = static_cast<std::uint16_t>(communicators.fetch_add(1, std::memory_order_relaxed));
   mine.single_copy = options.single_copy ? 1 : 0;
@@ -217,6 +218,7 @@ void NodeSetup::add_levels(Node& node, const EngineOptions& options) const {
   node.team.node_of_rank.reserve(nodes.size());
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> numbers;
   node.eager_bytes = infos_.of(0).eager_bytes;
+  host::CacheSizes caches = infos_.of(0).caches;
   node.max_tag = infos_.of(0).max_tag;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const RankInfo info = infos_.of(static_cast<std::int32_t>(rank));
@@ -225,17 +227,22 @@ void NodeSetup::add_levels(Node& node, const EngineOptions& options) const {
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
     node.eager_bytes = std::min(node.eager_bytes, info.eager_bytes);
+    caches = {std::min(caches.core, info.caches.core), std::min(caches.last, info.caches.last)};
     node.max_tag = std::min(node.max_tag, info.max_tag);
     if (is_shared && results_.of(static_cast<std::int32_t>(rank)).single_copy == 0) node.team.single_copy = false;
   }
+  node.team.message_bytes = node.eager_bytes;
   for (const auto& [number, level] : levels) {
     if (!level.is_shared) continue;
     const SegmentLayout layout = SegmentLayout::of(level.ranks, level.sizes);
     node.shared_limit_bytes =
         node.shared_limit_bytes == 0 ? layout.ring_bytes : std::min(node.shared_limit_bytes, layout.ring_bytes);
     if (layout.task_table_offset_bytes == 0) node.team.single_copy = false;
+    if (level.ranks > 1) node.team.message_bytes = std::min(node.team.message_bytes, layout.payload_bytes);
   }
   node.team.shared_limit_bytes = node.shared_limit_bytes;
+  node.team.core_cache_bytes = caches.core;
+  node.team.last_cache_bytes = caches.last;
   // Where a node became several, nobody knows how many of these have one.
   node.team.progress_cores = numbers.size() == levels.size() ? options.progress_cores : 0;
 }

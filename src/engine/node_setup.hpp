@@ -62,6 +62,7 @@ class NodeSetup {
     std::uint64_t probe_address;  ///< other ranks test single copy by reading probe_value there
     std::uint64_t probe_value;
     std::uint64_t eager_bytes;
+    host::CacheSizes caches;
     SegmentSizes sizes;  ///< of its block; without cells: it has none, and its node does without shared memory
     BlockAddress block;
     std::int32_t max_tag;      ///< Transport::max_tag()

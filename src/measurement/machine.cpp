@@ -209,7 +209,7 @@ Measurement measured(engine::Engine& engine, const Team& team, const std::string
     if (machine.shares_cores())
       machine.node.cores =
           std::clamp(static_cast<int>(std::lround(static_cast<double>(here) / per_core)), 1, machine.node.cores);
-    if (parties.beside >= 0) inside_a_node(times, parties, team.single_copy, options().eager_bytes, machine.node);
+    if (parties.beside >= 0) inside_a_node(times, parties, team.single_copy, team.message_bytes, machine.node);
     // Between the cores of a domain and those of others there is nothing but the default's ratio.
     machine.node.far_copy_seconds_per_byte = 2 * machine.node.copy_seconds_per_byte;
   }

@@ -45,8 +45,9 @@ std::string rows_key(const Team& team, const std::string& mpi) {
   std::string domains;
   for (const std::int32_t domain : team.domain_of_rank) domains += " " + std::to_string(domain);
   return host_facts() + "," + mpi + ",single copy " + (team.single_copy ? "on" : "off") + "," +
-         std::to_string(team.size()) + " ranks,shared " + std::to_string(team.shared_limit_bytes) +
-         (domains.empty() ? "" : ",domains" + domains);
+         std::to_string(team.size()) + " ranks,shared " + std::to_string(team.shared_limit_bytes) + ",messages " +
+         std::to_string(team.message_bytes) + ",caches " + std::to_string(team.core_cache_bytes) + " " +
+         std::to_string(team.last_cache_bytes) + (domains.empty() ? "" : ",domains" + domains);
 }
 
 std::string rows_text(const std::string& key, const Times& times) {

@@ -283,10 +283,6 @@ Default choose_default(const Team& team, const Collective& collective) {
   const std::uint64_t most_published_bytes = collective.kind == CollectiveKind::allreduce ? 8 << 10 : kFlaggedBytes;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
   constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, claiming tasks costs more than it gains
-  constexpr std::uint64_t kLeastStagedBytes = 16 << 10;
-  constexpr std::uint64_t kCachedBytes = 16 << 20;  // received by all ranks together: fits in a last-level cache
-  constexpr std::uint64_t kMostStagedWholeBytes = 1 << 20;
-  constexpr std::uint64_t kMostPairBytes = 256 << 10;  // what a rank sends and receives fits in its core's own cache
   constexpr int kLongChain = 64;
   constexpr int kShortRing = 3;  // nodes among which doubling has no fewer rounds than a ring
 
@@ -295,6 +291,8 @@ Default choose_default(const Team& team, const Collective& collective) {
   const bool is_uneven = collective.kind == CollectiveKind::allgatherv;
   const std::uint64_t all_parts_bytes =
       is_scattered || is_uneven ? collectives::all_elements(team, collective) * collective.item_bytes() : bytes;
+  // Received by all ranks together: it fits in a last-level cache with what it is copied from.
+  const std::uint64_t cached_bytes = team.last_cache_bytes / 2;
   const std::uint64_t longest_bytes = is_uneven ? collectives::longest_block_bytes(team, collective) : all_parts_bytes;
   const auto size = static_cast<std::uint64_t>(team.size());
   const int nodes = collectives::node_count(team);
@@ -335,16 +333,19 @@ Default choose_default(const Team& team, const Collective& collective) {
   }
   // If all ranks wait, staging buffers in the caches are faster. For data larger than the caches, the kernel's single
   // copy is.
-  const std::uint64_t most_staged_bytes = is_prefix(collective.kind) ? kCachedBytes / 2 / size
+  const std::uint64_t most_staged_bytes = is_prefix(collective.kind) ? cached_bytes / 2 / size
                                           : collective.kind == CollectiveKind::alltoall
-                                              ? kCachedBytes / 2 / (size * size)
-                                          : collective.kind == CollectiveKind::allgather ? kCachedBytes / (size * size)
-                                                                                         : kCachedBytes / size;
-  const bool is_whole = collective.kind == CollectiveKind::reduce && size == 2 && bytes <= kMostStagedWholeBytes;
-  // Below, the halves of reduce_scatter are copied as often, in fewer rounds.
-  const std::uint64_t least_staged_bytes = is_scattered ? kLatencyBytes : kLeastStagedBytes;
+                                              ? cached_bytes / 2 / (size * size)
+                                          : collective.kind == CollectiveKind::allgather ? cached_bytes / (size * size)
+                                                                                         : cached_bytes / size;
+  // The root's core combines all. Beyond its cache that takes longer than both cores need for halves.
+  const bool is_whole = collective.kind == CollectiveKind::reduce && size == 2 && bytes <= team.core_cache_bytes;
+  // What fits in a message is copied as often, in fewer rounds, as long as it is not worth two pieces. reduce_scatter
+  // begins with halves.
+  const std::uint64_t short_bytes = std::min(team.message_bytes, collectives::kTwoPiecesBytes);
+  const std::uint64_t least_staged_bytes = is_scattered ? 2 * short_bytes : short_bytes;
   const Default staged{is_whole ? "staged_whole" : "staged",
-                       kib(least_staged_bytes) + " to " + kib(is_whole ? kMostStagedWholeBytes : most_staged_bytes) +
+                       kib(least_staged_bytes) + " to " + kib(is_whole ? team.core_cache_bytes : most_staged_bytes) +
                            (is_whole ? " on 2 ranks" : "") +
                            " of one node, without communication cores: signals to all ranks cost less than they save"};
   const Algorithm* staging_row = find(collective.kind, staged.name);
@@ -417,10 +418,6 @@ Default choose_default(const Team& team, const Collective& collective) {
       if (size > (team.shares_cores ? 3 : 4) && bytes * size <= most_in_rounds)
         return {"bruck",
                 "at most " + kib(most_in_rounds) + " per rank" + (team.shares_cores ? "; ranks share cores" : "")};
-      // Both cores copy all the time, so a second copy of each byte hides behind nothing.
-      if (size == 2 && !collective.in_place && bytes > kLatencyBytes && bytes <= kMostPairBytes &&
-          collectives::shared_node(team, collective))
-        return {"pairwise", "2 ranks of one node, " + kib(kLatencyBytes) + " to " + kib(kMostPairBytes) + ": one copy"};
       if (fits_staging) return staged;
       return {"pairwise", "every block goes straight to its rank"};
     }

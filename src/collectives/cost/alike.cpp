@@ -141,7 +141,7 @@ std::optional<Time> time_of_rounds(const Call& call, std::size_t most_steps) {
 
 /// Whether a leader sends no more than one segment at once: of a part of its slot's data.
 bool has_one_segment(const Call& call, std::uint64_t parts) {
-  const std::uint64_t segment = block_bytes(call.collective) > kTaskBytes ? plan::kEagerBytes : kMessageBytes;
+  const std::uint64_t segment = block_bytes(call.collective) > kTaskBytes ? plan::kEagerBytes : call.team.message_bytes;
   return call.collective.segment_bytes == 0 && block_bytes(call.collective) / slots_of(call) / parts <= segment;
 }
 
@@ -154,7 +154,7 @@ bool is_between_leaders(const Call& call) {
 bool has_rounds(const Call& call) {
   if (has_power_of_two_nodes(call)) return true;
   return are_equal(ranks_by_node(call.team, 0)) &&
-         (!call.row.starts_with("multi_leader") || block_bytes(call.collective) > kMessageBytes);
+         (!call.row.starts_with("multi_leader") || block_bytes(call.collective) > call.team.message_bytes);
 }
 
 }  // namespace
@@ -228,7 +228,7 @@ std::optional<Time> alike_halves(const Call& call) {
   const bool are_equal_parts = call.collective.count % parts_between_nodes(call) == 0;
   // One segment: inside the nodes as well, or of the longest half.
   const bool is_one = are_equal_parts && has_one_segment(call, 2);
-  const bool is_short = is_one || block_bytes(call.collective) <= kMessageBytes;
+  const bool is_short = is_one || block_bytes(call.collective) <= call.team.message_bytes;
   if (const std::optional<Time> time = is_short && are_alike ? alike_nodes<Time>(call) : all_ranks<Time>(call))
     return time;
   // With more, nodes drift apart: it takes up to a sixth longer than if they did not, and more with halves of different

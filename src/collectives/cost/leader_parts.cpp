@@ -41,7 +41,7 @@ LeaderParts::LeaderParts(const Call& call, const Shape& shape)
   const std::uint64_t given = chunks > 1 ? 0 : call.collective.segment_bytes;
   part_bytes_ = std::max(bytes / static_cast<std::uint64_t>(slots), item_bytes_);
   const bool is_short = bytes <= kTaskBytes;
-  const std::uint64_t inside = given != 0 || !is_short || ranks == 1 ? given : kMessageBytes;
+  const std::uint64_t inside = given != 0 || !is_short || ranks == 1 ? given : call.team.message_bytes;
   const std::uint64_t most_batches = call.collective.kind == CollectiveKind::allreduce ? kMostBatches : kMaxTaskGroups;
   if (goes_up_)
     batches_ = static_cast<int>(is_short ? pieces_of(part_bytes_, inside, most_batches / chunks)

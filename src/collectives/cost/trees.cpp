@@ -417,7 +417,8 @@ class Scattered : Messages {
       // Among many nodes the last parts come late.
       return nodes_ > kSomeNodes ? tasks.down : std::max(tasks.last, tasks.down - before);
     }
-    const std::uint64_t given = call_.collective.segment_bytes != 0 ? call_.collective.segment_bytes : kMessageBytes;
+    const std::uint64_t given =
+        call_.collective.segment_bytes != 0 ? call_.collective.segment_bytes : call_.team.message_bytes;
     const std::uint64_t batches = all_ > kTaskBytes
                                       ? std::clamp<std::uint64_t>(all_ / kLeaderBatchBytes, 1, kMaxTaskGroups)
                                       : pieces_of(all_, given, kMaxTaskGroups);

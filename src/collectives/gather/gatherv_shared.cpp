@@ -8,7 +8,7 @@ namespace penstock::collectives {
 Plan gatherv_shared(const Team& team, const Collective& collective) {
   const Region own = contribution(team, collective);
   Sequence sequence("gatherv/shared", team);
-  Boxes boxes(sequence, collective, team.size() > 1 ? 1 : 0);
+  Boxes boxes(sequence, team, collective, team.size() > 1 ? 1 : 0);
   if (team.rank != collective.root) {
     boxes.put(0, own);
     boxes.signal(0, collective.root, own);

@@ -11,18 +11,14 @@ namespace {
 
 constexpr std::uint64_t kLineBytes = 64;
 
-// Longer messages are read where they lie: one copy, while the two of pieces no longer stay in the caches. Of all
-// readers together, since the writer alone copies all of them.
-constexpr std::uint64_t kMostCutBytes = 1 << 20;
-
 std::uint64_t lengths_bytes(int readers) { return kToldLengthBytes * static_cast<std::uint64_t>(readers); }
 
 }  // namespace
 
 bool Boxes::fit(int readers) { return lengths_bytes(readers) <= plan::kFlagMemoryBytes; }
 
-Boxes::Boxes(Sequence& sequence, const Collective& collective, int readers)
-    : sequence_(sequence), collective_(collective), readers_(readers) {
+Boxes::Boxes(Sequence& sequence, const Team& team, const Collective& collective, int readers)
+    : sequence_(sequence), team_(team), collective_(collective), readers_(readers) {
   if (readers > 0) sequence_.by_flags();
 }
 
@@ -57,11 +53,16 @@ std::uint64_t Boxes::pieces(std::uint64_t size_bytes) const {
   const std::uint64_t elements = size_bytes / collective_.item_bytes();
   if (collective_.segment_bytes != 0)
     return pieces_of(size_bytes, collective_.segment_bytes, std::min<std::uint64_t>(elements, kMaxSegments));
+  // A long message is read where it lies, by one copy, which is cheaper than two beyond the caches: of the core that
+  // copies in the blocks of all readers, or the last level, half of which holds gathered blocks and what they become.
   const auto readers = static_cast<std::uint64_t>(readers_);
-  if (size_bytes > kMostCutBytes / readers) return 1;
-  // A piece is an eager message, unless PENSTOCK_EAGER_BYTES is less.
-  const std::uint64_t fewest = pieces_of(size_bytes, Machine::Node{}.message_bytes, elements);
-  return std::clamp(overlapping_pieces(size_bytes, readers), fewest, std::max(fewest, elements));
+  const std::uint64_t most_bytes = collective_.kind == CollectiveKind::gatherv
+                                       ? team_.last_cache_bytes / 4 / static_cast<std::uint64_t>(team_.size())
+                                       : team_.core_cache_bytes / readers;
+  // A piece goes into shared memory at once.
+  const std::uint64_t fewest = team_.message_bytes > 0 ? (size_bytes - 1) / team_.message_bytes + 1 : kMaxSegments + 1;
+  if (size_bytes > most_bytes || fewest > std::min<std::uint64_t>(elements, kMaxSegments)) return 1;
+  return std::clamp(overlapping_pieces(size_bytes, readers), fewest, elements);
 }
 
 Region Boxes::piece(Region block, std::uint64_t index) const {

@@ -16,7 +16,7 @@ namespace penstock::collectives {
 class Boxes {
  public:
   /// All arguments must outlive it.
-  Boxes(Sequence& sequence, const Collective& collective, int readers);
+  Boxes(Sequence& sequence, const Team& team, const Collective& collective, int readers);
   /// Whether there is room for so many lengths. The boxes may be empty.
   static bool fit(int readers);
 
@@ -39,6 +39,7 @@ class Boxes {
   Region piece(Region block, std::uint64_t index) const;
 
   Sequence& sequence_;
+  const Team& team_;
   const Collective& collective_;
   int readers_;
   StepId last_signal_ = Sequence::kNone;  ///< pieces come after the length: one alone tells nothing of the block

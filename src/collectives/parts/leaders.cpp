@@ -81,7 +81,7 @@ std::uint64_t Leaders::segment_bytes() const {
   const bool all_lead = by_node_.size() == static_cast<std::size_t>(team_.size());
   if (collective_.segment_bytes != 0 || block_bytes(collective_) > kTaskBytes || all_lead)
     return collective_.segment_bytes;
-  return kMessageBytes;
+  return team_.message_bytes;
 }
 
 Region Leaders::part(Region whole, std::size_t slot) const {

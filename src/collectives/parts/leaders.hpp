@@ -10,7 +10,6 @@
 
 namespace penstock::collectives {
 
-inline constexpr std::uint64_t kMessageBytes = 16 << 10;       // shared memory takes messages of this length at once
 inline constexpr std::uint64_t kLeaderBatchBytes = 256 << 10;  // of a part, of data longer than kTaskBytes
 inline constexpr std::size_t kRingSlots = 4;                   // of multi_leader
 inline constexpr std::size_t kManySlots = 16;  // with more, messages inside a node are too short and too many

@@ -21,6 +21,9 @@ inline constexpr int kLinesOfMessage = 4;
 /// which is least at k = sqrt(bytes c / t). By the times of the model, since inside a node none are measured; half or
 /// twice as many pieces add a quarter to what the last two terms take.
 std::uint64_t overlapping_pieces(std::uint64_t bytes, std::uint64_t readers);
+/// From which on they are two for one reader, 18,000 bytes: k is rounded, so it is 1.5 there.
+inline constexpr auto kTwoPiecesBytes = static_cast<std::uint64_t>(
+    1.5 * 1.5 * 2 * kLinesOfMessage * Machine::Node{}.flag_seconds / Machine::Node{}.copy_seconds_per_byte);
 
 /// The length of a task on the model's node, of so many seconds per byte: claiming it and its system call take a
 /// sixteenth of its time. Rounded down to a power of two.

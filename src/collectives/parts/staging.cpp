@@ -9,26 +9,29 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kMostStagedBytes = 256 << 10;  // together, those in flight stay in a core's second-level cache
-constexpr std::uint64_t kLeastStagedBytes = 512;       // below, signals cost more than copies
+// The room of a rank on a node of many: below, segments would have more signals than data are worth.
+constexpr std::uint64_t kLeastStagedBytes = 512;
 constexpr std::uint32_t kMostSegments = 64;  // with default settings 32 MiB for sums of two ranks, 16 MiB for copies
 constexpr std::uint64_t kMostShortSteps = 768;
+
+/// Of a staging buffer: together, those in flight stay in the cache of the core that fills them.
+std::uint64_t most_staged_bytes(const Team& team) { return team.core_cache_bytes / StagedSegments::kInFlight; }
 
 /// The largest staging buffer that leaves room for those of another operation.
 std::uint64_t room_bytes(const Team& team, std::uint32_t buffers) {
   const std::uint64_t bytes = team.shared_limit_bytes / 2 / StagedSegments::kInFlight / buffers / 64 * 64;
-  return std::min(bytes, kMostStagedBytes);
+  return std::min(bytes, most_staged_bytes(team));
 }
 
 /// If some ranks only write and others only read, or each reads what the one before has written, a few segments let
 /// them overlap: no more than are in flight, so that no staging buffer is waited for.
 std::uint64_t default_segment_bytes(const Team& team, const Collective& collective, std::uint32_t parts) {
   const bool is_chain = is_prefix(collective.kind);
-  if ((!is_rooted(collective.kind) && !is_chain) || parts > 1) return kMostStagedBytes * parts;
+  if ((!is_rooted(collective.kind) && !is_chain) || parts > 1) return most_staged_bytes(team) * parts;
   const std::uint64_t readers = is_chain ? 1 : static_cast<std::uint64_t>(team.size()) - 1;
   const std::uint64_t bytes = block_bytes(collective);
   const std::uint64_t segments = std::min<std::uint64_t>(overlapping_pieces(bytes, readers), StagedSegments::kInFlight);
-  return std::min((bytes + segments - 1) / segments, kMostStagedBytes);
+  return std::min((bytes + segments - 1) / segments, most_staged_bytes(team));
 }
 
 /// Of what a rank cuts into segments, if all blocks were as long as the longest one.
@@ -49,7 +52,7 @@ StagedSegments::StagedSegments(const Team& team, const Collective& collective, s
   const std::uint64_t most_elements = room_bytes(team, buffers) / element_bytes_ * parts;
   const std::uint64_t wanted_bytes = collective.segment_bytes == 0 ? default_segment_bytes(team, collective, parts)
                                      : is_reduce_scatter(collective.kind)
-                                         ? std::min(collective.segment_bytes, kMostStagedBytes) * parts
+                                         ? std::min(collective.segment_bytes, most_staged_bytes(team)) * parts
                                          : collective.segment_bytes;
   const std::uint64_t wanted_elements = wanted_bytes / element_bytes_;
   // Limits the number of short segments: all plans together have steps for each segment and pair of ranks.

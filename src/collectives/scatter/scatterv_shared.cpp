@@ -9,7 +9,7 @@ Plan scatterv_shared(const Team& team, const Collective& collective) {
   const Region target = result(team, collective);
   const int readers = team.size() - 1;
   Sequence sequence("scatterv/shared", team);
-  Boxes boxes(sequence, collective, readers);
+  Boxes boxes(sequence, team, collective, readers);
   if (team.rank != collective.root) {
     const int reader = (team.rank - collective.root - 1 + team.size()) % team.size();
     boxes.wait(reader, collective.root, target);

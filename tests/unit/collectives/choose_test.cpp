@@ -18,6 +18,10 @@ namespace {
 
 Team team(std::vector<std::int32_t> nodes, int rank = 0) { return {rank, std::move(nodes)}; }
 
+std::string_view chosen(const Team& on, CollectiveKind kind, std::uint64_t count) {
+  return choose(on, {.kind = kind, .count = count}).algorithm->name;
+}
+
 std::string message(const Team& on, const Collective& collective) {
   try {
     choose(on, collective);
@@ -64,9 +68,6 @@ TEST(Choose, RejectsWrongArguments) {
 TEST(Choose, DependsOnSizeAndTeam) {
   const Team node = team({0, 0, 0, 0});
   const Team cluster = team({0, 0, 1, 1});
-  const auto chosen = [](const Team& on, CollectiveKind kind, std::uint64_t count) {
-    return choose(on, {.kind = kind, .count = count}).algorithm->name;
-  };
   EXPECT_EQ(chosen(node, CollectiveKind::allreduce, 8), "shared");
   EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 8), "leader_doubling");
   EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 8192), "leader_doubling") << "64 KiB";
@@ -135,9 +136,8 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 1 << 20), "pairwise");
   EXPECT_EQ(chosen(node, CollectiveKind::reduce, 1 << 20), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 2 << 20), "staged");
-  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 256 << 10), "pairwise") << "each byte is copied once";
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 256 << 10), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 32 << 10), "staged");
-  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 512 << 10), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 1 << 20), "staged_whole");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 4 << 20), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 16 << 20), "divided");
@@ -185,9 +185,6 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 8 << 20), "chain");
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 4 << 20), "staged");
   EXPECT_EQ(chosen(copying, CollectiveKind::allgather, 1 << 20), "staged");
-  Team copying_pair = team({0, 0});
-  copying_pair.single_copy = false;
-  EXPECT_EQ(chosen(copying_pair, CollectiveKind::alltoall, 256 << 10), "staged");
 }
 
 TEST(Choose, StreamsOfOneRankHaveAsManySegmentsAsStagingBuffers) {
@@ -203,6 +200,31 @@ TEST(Choose, StreamsOfOneRankHaveAsManySegmentsAsStagingBuffers) {
   EXPECT_EQ(segments(2, CollectiveKind::bcast, 256 << 10), 4);
   EXPECT_EQ(segments(3, CollectiveKind::bcast, 64 << 10), 2) << "a segment has a signal for each reader";
   EXPECT_EQ(segments(5, CollectiveKind::bcast, 64 << 10), 1);
+}
+
+TEST(Choose, LimitsFollowTheCachesAndTheMessagesOfTheTeam) {
+  Team other = team({0, 0, 0, 0});
+  other.last_cache_bytes = 8 << 20;
+  EXPECT_EQ(chosen(other, CollectiveKind::bcast, 1 << 20), "staged") << "4 MiB received by all ranks";
+  EXPECT_EQ(chosen(other, CollectiveKind::bcast, 2 << 20), "divided");
+  EXPECT_EQ(chosen(other, CollectiveKind::allgather, 256 << 10), "staged");
+  EXPECT_EQ(chosen(other, CollectiveKind::allgather, 512 << 10), "ring");
+  other.message_bytes = 64 << 10;
+  EXPECT_EQ(chosen(other, CollectiveKind::bcast, 17 << 10), "binomial") << "one message in each round";
+  EXPECT_EQ(chosen(other, CollectiveKind::bcast, 18 << 10), "staged") << "readers copy while the root does";
+  EXPECT_EQ(chosen(other, CollectiveKind::reduce_scatter_block, 8 << 10), "recursive_halving");
+  EXPECT_EQ(chosen(other, CollectiveKind::reduce_scatter_block, 9 << 10), "staged");
+  other.message_bytes = 8 << 10;
+  EXPECT_EQ(chosen(other, CollectiveKind::bcast, 8 << 10), "binomial");
+  EXPECT_EQ(chosen(other, CollectiveKind::bcast, 9 << 10), "staged");
+  EXPECT_EQ(chosen(other, CollectiveKind::reduce_scatter_block, 4 << 10), "recursive_halving");
+  EXPECT_EQ(chosen(other, CollectiveKind::reduce_scatter_block, 5 << 10), "staged");
+  Team pair = team({0, 0});
+  pair.core_cache_bytes = 256 << 10;
+  EXPECT_EQ(chosen(pair, CollectiveKind::reduce, 256 << 10), "staged_whole");
+  EXPECT_EQ(chosen(pair, CollectiveKind::reduce, 257 << 10), "staged");
+  const Plan plan = plan_collective(pair, {.kind = CollectiveKind::bcast, .count = 1 << 20, .algorithm = "staged"});
+  EXPECT_EQ(plan.shared_bytes, pair.core_cache_bytes) << "four segments in flight";
 }
 
 TEST(Choose, RingsOfOneRankPerNodeSendPieces) {
@@ -387,25 +409,46 @@ TEST(Choose, ShortCallsOfManyRanksInFewRounds) {
     }
 }
 
-TEST(Boxes, CutBlocksIntoMessagesThatReadersCopyMeanwhile) {
-  const auto pieces = [](CollectiveKind kind, std::uint64_t bytes) {
+TEST(Boxes, CutWhatStaysInACacheIntoMessages) {
+  const auto pieces = [](const Team& on, CollectiveKind kind, std::uint64_t bytes) {
+    const auto ranks = static_cast<std::size_t>(on.size());
     Collective collective{.kind = kind, .count = bytes, .root = kind == CollectiveKind::gatherv ? 1 : 0};
     collective.algorithm = "shared";
-    collective.send.counts.assign(3, bytes);
-    const Plan writer = plan_collective(team({0, 0, 0}), collective);
+    collective.send.counts.assign(ranks, bytes);
+    const Plan writer = plan_collective(on, collective);
     return std::ranges::count_if(writer.steps,
                                  [](const Step& step) { return step.kind == StepKind::send && step.peer == 1; });
   };
+  Team node = team({0, 0, 0});
   for (const auto& [bytes, count] : std::map<std::uint64_t, int>{{kFlaggedBytes, 0},
                                                                  {16 << 10, 1},
-                                                                 {18 << 10, 2},
                                                                  {32 << 10, 2},
                                                                  {128 << 10, 8},
                                                                  {1 << 20, 64},
-                                                                 {2 << 20, 1}})
-    EXPECT_EQ(pieces(CollectiveKind::gatherv, bytes), count) << bytes;
-  EXPECT_EQ(pieces(CollectiveKind::scatterv, 512 << 10), 32);
-  EXPECT_EQ(pieces(CollectiveKind::scatterv, 513 << 10), 1) << "more than 1 MiB for two readers";
+                                                                 {2'796'202, 171},
+                                                                 {2'796'203, 1}})
+    EXPECT_EQ(pieces(node, CollectiveKind::gatherv, bytes), count) << bytes;
+  EXPECT_EQ(pieces(team({0, 0}), CollectiveKind::gatherv, 4 << 20), 256);
+  EXPECT_EQ(pieces(node, CollectiveKind::scatterv, 1 << 20), 64);
+  EXPECT_EQ(pieces(node, CollectiveKind::scatterv, 1025 << 10), 1) << "for two readers more than the cache";
+  node.message_bytes = std::uint64_t{1} << 20;
+  EXPECT_EQ(pieces(node, CollectiveKind::gatherv, 32 << 10), 2) << "reader and writer copy at the same time";
+  EXPECT_EQ(pieces(node, CollectiveKind::gatherv, 1 << 20), 11);
+  EXPECT_EQ(pieces(node, CollectiveKind::scatterv, 512 << 10), 6) << "each piece takes a message to each reader";
+  node.message_bytes = 1024;
+  EXPECT_EQ(pieces(node, CollectiveKind::gatherv, 32 << 10), 32);
+  EXPECT_EQ(pieces(node, CollectiveKind::gatherv, 1 << 20), 1) << "more messages than a plan may have";
+  for (const std::uint64_t few : {0, 1}) {
+    node.message_bytes = few;
+    EXPECT_EQ(pieces(node, CollectiveKind::gatherv, 32 << 10), 1);
+  }
+  node.message_bytes = 1024;
+  EXPECT_EQ(pieces(node, CollectiveKind::scatterv, 32 << 10), 32);
+  node.core_cache_bytes = 32 << 10;
+  EXPECT_EQ(pieces(node, CollectiveKind::scatterv, 32 << 10), 1);
+  EXPECT_EQ(pieces(node, CollectiveKind::gatherv, 32 << 10), 32);
+  node.last_cache_bytes = 256 << 10;
+  EXPECT_EQ(pieces(node, CollectiveKind::gatherv, 32 << 10), 1);
 }
 
 // A reader that expects another length may see a piece first. It tells both lengths only if it can read the sender's.
