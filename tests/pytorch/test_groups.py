@@ -30,6 +30,12 @@ def test_every_subset_is_a_group(group: Any) -> None:
 
 def test_members_alone_make_a_group(group: Any) -> None:
     rank, size = group.rank(), group.size()
+    # PyTorch names such a group by its members and by how many groups a process is in, which must be equal on them.
+    count = torch.tensor([len(dist.distributed_c10d._world.pg_names)])
+    most = count.clone()
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    for _ in range(int(most - count)):
+        dist.new_group([rank], use_local_synchronization=True)
     pair = [rank - rank % 2, rank - rank % 2 + 1]
     if pair[1] >= size:
         return

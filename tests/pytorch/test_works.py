@@ -29,18 +29,16 @@ def test_callbacks_run_after_the_average(group: Any) -> None:
     assert future.then(lambda done: float(done.value()[0].sum())).wait() == 20.0
 
 
-def test_a_dropped_work_is_completed(group: Any) -> None:
-    """Its tensors live until then, and dropping it waits for nobody."""
+def test_a_dropped_work_is_completed(group: Any, gloo: Any) -> None:
+    """Its tensors live until then, and dropping it waits for nobody: the others call only after the first rank has dropped its."""
     if group.rank() > 0:
-        time.sleep(0.2)
-    begin = time.monotonic()
+        dist.barrier(gloo)
     dist.all_reduce(torch.ones(1000), async_op=True)
-    took = time.monotonic() - begin
+    if group.rank() == 0:
+        dist.barrier(gloo)
     check = torch.ones(1)
     dist.all_reduce(check)
     assert check.item() == group.size()
-    if group.rank() == 0 and group.size() > 1:
-        assert took < 0.2, f"the call took {took} s, as long as the others were late"
 
 
 def test_works_in_any_order_of_waiting(group: Any) -> None:
