@@ -418,25 +418,42 @@ def test_levels_steps_and_keep(urls):
 
 
 def test_the_end_of_a_with_block_has_a_limit(tmp_path):
-    """The slow tier is so slow that it might hang. Then the checkpointer can be closed again."""
-    place = {"url": f"file://{tmp_path}/slow", "burst_buffer": f"file://{tmp_path}/fast"}
-    state = np.arange(3 << 20)  # 24 MiB, of which 2 pass at once
-    with (
-        pytest.raises(ps.Error, match="step 1 is not drained within the time given") as error,
-        ps.Checkpointer(**place, drain_bytes_per_s=2 << 20, timeout_s=0.0) as ck,
-    ):
-        ck.save(1, {"a": state}).wait("fast", timeout_s=float("inf"))
-    assert error.value.code == "timed_out"
-    with pytest.raises(ps.Error, match="step 1 is not drained within the time given"):
-        ck.delete(1)
-    ck.finish(timeout_s=float("inf"))
-    ck.close()
+    """The slow tier hangs: its first piece has passed, and the next one takes weeks."""
+    program = f"""
+        import os, numpy as np, penstock as ps, pytest
+        late = "step 1 is not drained within the time given"
+        place = {{"url": "file://{tmp_path}/slow", "burst_buffer": "file://{tmp_path}/fast"}}
+        with (
+            pytest.raises(ps.Error, match=late) as error,
+            ps.Checkpointer(**place, drain_bytes_per_s=1, timeout_s=0.0) as ck,
+        ):
+            ck.save(1, {{"a": np.arange(3 << 20)}}).wait("fast", timeout_s=float("inf"))
+        assert error.value.code == "timed_out"
+        for wait in (ck.close, ck.finish, lambda: ck.delete(1)):
+            with pytest.raises(ps.Error, match=late):
+                wait()
+        os.kill(os.getpid(), 9)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with pytest.raises(ps.Error, match=r"timeout_s is -1.*expected seconds from 0 on"):
+        ps.Checkpointer(f"file://{tmp_path}/slow", timeout_s=-1)
+
+
+def test_what_has_reached_its_limit_can_be_closed_again(tmp_path):
+    state = np.arange(3 << 20)
+    ck = ps.Checkpointer(f"file://{tmp_path}/slow", burst_buffer=f"file://{tmp_path}/fast", timeout_s=0.0)
+    try:
+        ck.save(1, {"a": state})
+        ck.close()
+    except ps.Error as error:  # only a disk that is fast enough ends before
+        assert error.code == "timed_out"
+        ck.finish(timeout_s=float("inf"))
+        ck.close()
     with pytest.raises(ps.Error, match="closed"):
         ck.save(2, {})
-    with ps.Checkpointer(place["url"]) as ck:
+    with ps.Checkpointer(f"file://{tmp_path}/slow") as ck:
         assert np.array_equal(ck.restore()[1]["a"], state)
-    with pytest.raises(ps.Error, match=r"timeout_s is -1.*expected seconds from 0 on"):
-        ps.Checkpointer(place["url"], timeout_s=-1)
 
 
 def test_wrong_limits_of_waits_are_told(urls):
