@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,7 @@ struct Carrier {
   MPI_Comm comm = MPI_COMM_NULL;
   std::weak_ptr<Communicator> serves;  ///< the communicator of the program, whose error handler counts
   std::atomic<int> failure{MPI_SUCCESS};
+  std::atomic<bool> has_told{false};  ///< of a failure
 };
 
 namespace {
@@ -67,6 +69,24 @@ void check(int result, const char* call) {
   if (result != MPI_SUCCESS) throw std::runtime_error(std::string(call) + " failed");
 }
 
+/// The handler of a carrier. MPICH forgets the failure if a handler returns. So where the program wants errors
+/// returned, MPI returns its own, which has not Penstock's text.
+void set_handler(MPI_Comm carrier, [[maybe_unused]] MPI_Errhandler of_program) {
+  MPI_Errhandler handler = carriers().handler;
+#ifndef OPEN_MPI
+  if (of_program == MPI_ERRORS_RETURN) handler = MPI_ERRORS_RETURN;
+#endif
+  PMPI_Comm_set_errhandler(carrier, handler);
+}
+
+/// Fortran's interface may have set the handler of `comm`, which nothing intercepts.
+void set_handler_as(MPI_Comm comm, MPI_Comm carrier) {
+  MPI_Errhandler of_program = MPI_ERRHANDLER_NULL;
+  check(PMPI_Comm_get_errhandler(comm, &of_program), "MPI_Comm_get_errhandler");
+  set_handler(carrier, of_program);
+  PMPI_Errhandler_free(&of_program);
+}
+
 }  // namespace
 
 Carrier::Carrier(std::weak_ptr<Communicator> of) : serves(std::move(of)) {
@@ -75,7 +95,6 @@ Carrier::Carrier(std::weak_ptr<Communicator> of) : serves(std::move(of)) {
   Carriers& all = carriers();
   const std::lock_guard lock(all.mutex);
   if (all.handler == MPI_ERRHANDLER_NULL) PMPI_Comm_create_errhandler(penstock_preload_failed, &all.handler);
-  PMPI_Comm_set_errhandler(comm, all.handler);
   all.by_handle.emplace(comm, this);
 }
 
@@ -123,6 +142,7 @@ struct PersistentRequest final : Watched {
   }
   bool test() override { return operation.test(); }
   bool may_be_complete() const noexcept override { return operation.done(); }
+  int code_of_failure(const std::exception& error) noexcept override;
   void complete() override;
 };
 
@@ -138,6 +158,13 @@ struct All {
 All& all_requests() {
   static auto* const made = new All;
   return *made;
+}
+
+/// Also says it: not all functions of MPI that complete requests return a code with the text.
+int PersistentRequest::code_of_failure(const std::exception& error) noexcept {
+  if (!channel->carrier->has_told.exchange(true))
+    std::fprintf(stderr, "penstock: a persistent collective failed: %s\n", error.what());
+  return code_of(error);
 }
 
 void PersistentRequest::complete() {
@@ -208,6 +235,7 @@ const char* make_persistent(Communicator& on, const Call& call, MPI_Request* req
   const std::shared_ptr<Channel> channel = agreed_channel(on, reason == nullptr);
   if (reason != nullptr) return reason;
   if (channel == nullptr) return "too many persistent requests, or arguments that another rank leaves to MPI";
+  set_handler_as(on.handle, channel->carrier->comm);
   auto made = std::make_unique<PersistentRequest>();
   made->channel = channel;
   channel->is_free = false;
@@ -256,13 +284,26 @@ int start_persistent(MPI_Request request) {
     started->operation = started->persistent->start();
   } catch (const std::exception& error) {
     // The request completes with the failure, as one that fails later.
-    started->result = code_of(error);
+    started->result = started->code_of_failure(error);
     const OwnCall own;
     started->complete();
     return MPI_SUCCESS;
   }
   watch(*started);
   return MPI_SUCCESS;
+}
+
+void set_persistent_handler(MPI_Comm comm, MPI_Errhandler handler) {
+  std::vector<MPI_Comm> beside;
+  {
+    Carriers& all = carriers();
+    const std::lock_guard lock(all.mutex);
+    for (const auto& [its_comm, carrier] : all.by_handle) {
+      const auto on = carrier->serves.lock();
+      if (on != nullptr && on->handle == comm) beside.push_back(its_comm);
+    }
+  }
+  for (const MPI_Comm each : beside) set_handler(each, handler);
 }
 
 MPI_Comm served_on(MPI_Request request) {

@@ -23,6 +23,9 @@ bool has_persistent() noexcept;
 /// Starts the operation of a request that MPI has just started. Returns MPI's code. Other requests are left alone.
 int start_persistent(MPI_Request request);
 
+/// The program has set the error handler of `comm`: failures of its persistent operations follow it.
+void set_persistent_handler(MPI_Comm comm, MPI_Errhandler handler);
+
 /// The communicator of a request that Penstock serves, which has the error handler; MPI_COMM_NULL for other requests.
 MPI_Comm served_on(MPI_Request request);
 

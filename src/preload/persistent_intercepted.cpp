@@ -1,4 +1,5 @@
-// The functions of MPI that initialise persistent collectives, and those that start and free requests.
+// The functions of MPI that initialise persistent collectives, those that start and free requests, and what sets the
+// error handler of their failures.
 #include <dlfcn.h>
 
 #include "penstock/export.hpp"
@@ -107,4 +108,11 @@ extern "C" PENSTOCK_API int MPI_Cancel(MPI_Request* request) {
   if (comm == MPI_COMM_NULL) return native(request);
   PMPI_Comm_call_errhandler(comm, MPI_ERR_REQUEST);
   return MPI_ERR_REQUEST;
+}
+
+extern "C" PENSTOCK_API int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler) {
+  static auto* const native = next("MPI_Comm_set_errhandler", &PMPI_Comm_set_errhandler);
+  const int result = native(comm, handler);
+  if (result == MPI_SUCCESS) penstock::preload::set_persistent_handler(comm, handler);
+  return result;
 }
