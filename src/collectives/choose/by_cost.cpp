@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -27,8 +28,10 @@ using collectives::cost::NodeSizes;
 
 constexpr double kGain = 0.9;                // estimates are within a third, most within a tenth; times within a tenth
 constexpr unsigned kClassesPerDoubling = 4;  // of lengths
-/// Of pipelines, besides their own: a segment on its way keeps each link of a tree for its bytes.
-constexpr std::array<std::uint64_t, 2> kShorterSegments = {8 << 10, 4 << 10};
+/// Of pipelines, besides their own: a segment on its way keeps each link of a tree for its bytes. As long as a shorter
+/// one costs less.
+constexpr std::array<std::uint64_t, 4> kShorterSegments = {collectives::kEagerBytes / 2, collectives::kEagerBytes / 4,
+                                                           collectives::kEagerBytes / 8, collectives::kEagerBytes / 16};
 
 bool has_choice(CollectiveKind kind) {
   return kind == CollectiveKind::bcast || kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
@@ -290,31 +293,42 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose_between_nodes(Collective colle
   };
   const std::optional<double> known_seconds = estimate_of(*known);
   if (!known_seconds) return {};
+  const std::uint64_t bytes = collective.count * collective.item_bytes();
+  const auto cuts = static_cast<std::ptrdiff_t>(
+      std::ranges::count_if(kShorterSegments, [&](std::uint64_t each) { return each < bytes; }));
+  const std::span<const std::uint64_t> shorter = std::span(kShorterSegments).last(static_cast<std::size_t>(cuts));
+  const auto has_segments = [&](const Algorithm& row) {
+    return sizes.smallest == sizes.largest && !shorter.empty() && collectives::levels_row(row.name) != nullptr;
+  };
   struct Row {
     double least;
     const Algorithm* algorithm;
-    std::uint64_t segment_bytes;
   };
   std::vector<Row> rows;
   for (const Algorithm& row : algorithms()) {
     if (row.kind != collective.kind || !is_candidate(row) || !collectives::fits(row, team, collective) ||
         (sizes.largest == 1 && has_several_leaders(row)))
       continue;
-    if (&row != known) rows.push_back({least_of(row), &row, 0});
-    if (sizes.smallest != sizes.largest || collectives::levels_row(row.name) == nullptr) continue;
-    for (const std::uint64_t bytes : kShorterSegments)
-      if (bytes < collective.count * collective.item_bytes()) rows.push_back({least_of(row, bytes), &row, bytes});
+    double least = least_of(row);
+    if (has_segments(row)) least = std::min(least, least_of(row, shorter.back()));
+    rows.push_back({least, &row});
   }
   std::ranges::stable_sort(rows, {}, &Row::least);
 
   std::vector<Candidate> candidates{{known, *known_seconds}};
   double best = *known_seconds * kGain;
-  for (const auto& [least, row, segment_bytes] : rows) {
+  for (const auto& [least, row] : rows) {
     if (least >= best) break;
-    const std::optional<double> seconds = estimate_of(*row, segment_bytes);
-    if (!seconds) continue;
-    candidates.push_back({row, *seconds, segment_bytes});
-    best = std::min(best, *seconds);
+    std::optional<double> longer = row == known ? known_seconds : estimate_of(*row);
+    if (!longer) continue;
+    if (row != known) candidates.push_back({row, *longer});
+    for (const std::uint64_t segment_bytes : has_segments(*row) ? shorter : std::span<const std::uint64_t>{}) {
+      const std::optional<double> seconds = estimate_of(*row, segment_bytes);
+      if (!seconds || *seconds >= *longer) break;
+      candidates.push_back({row, *seconds, segment_bytes});
+      longer = seconds;
+    }
+    best = std::min(best, *longer);
   }
   std::ranges::stable_sort(candidates, {}, &Candidate::seconds);
   const auto best_row = candidates[0].seconds < kGain * *known_seconds

@@ -458,8 +458,8 @@ TEST(ChoiceByCost, EstimatesTreesAndTasks) {
 TEST(ChoiceByCost, EstimatesShortSegments) {
   for (const auto& [nodes, ranks] : {std::pair{3, 1}, {2, 2}, {4, 4}, {8, 4}, {16, 2}})
     for (const std::string network : {"tcp-10g", "rdma-100g", "slingshot", "omni-path"})
-      for (const std::uint64_t bytes : {16u << 10, 64u << 10, 256u << 10})
-        for (const std::uint64_t segment_bytes : {8u << 10, 4u << 10})
+      for (const std::uint64_t bytes : {16u << 10, 64u << 10, 256u << 10, 1u << 20})
+        for (const std::uint64_t segment_bytes : {30u << 10, 15u << 10, 7680u, 3840u})
           for (const Algorithm& row : algorithms()) {
             if (row.kind != CollectiveKind::bcast || collectives::levels_row(row.name) == nullptr) continue;
             const Team team = blocks(nodes, ranks);
@@ -474,6 +474,32 @@ TEST(ChoiceByCost, EstimatesShortSegments) {
                 << row.name << ", " << bytes << " bytes in segments of " << segment_bytes << ", " << network << ", "
                 << nodes << " x " << ranks;
           }
+}
+
+// Of pipelines that pass many leaders, the length of the segments matters on fast links.
+TEST(ChoiceByCost, SegmentsOfBroadcastsAreCloseToTheBest) {
+  double gained = 0;
+  for (const std::string network : {"tcp-25g", "rdma-100g", "rdma-200g", "slingshot"})
+    for (Team team : {blocks(16, 1), blocks(16, 4)})
+      for (const std::uint64_t bytes : {256u << 10, 1u << 20, 4u << 20}) {
+        const Machine machine = machine_with(network);
+        team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+        Collective collective = request(CollectiveKind::bcast, bytes);
+        const Choice choice = choose(team, collective);
+        collective.algorithm = choice.algorithm->name;
+        const double by_default = simulated(team, collective, machine);
+        double best = by_default;
+        for (std::uint64_t segment_bytes = 480 << 10; segment_bytes >= 3 << 10; segment_bytes /= 2) {
+          collective.segment_bytes = segment_bytes;
+          best = std::min(best, simulated(team, collective, machine));
+        }
+        collective.segment_bytes = choice.segment_bytes;
+        const double chosen = simulated(team, collective, machine);
+        EXPECT_LE(chosen, 1.15 * best) << network << ", " << team.size() << " ranks, " << bytes << " bytes, "
+                                       << collective.algorithm << " in segments of " << choice.segment_bytes;
+        gained = std::max(gained, by_default / chosen);
+      }
+  EXPECT_GT(gained, 1.2);
 }
 
 // On networks of all classes, short broadcasts pass the leaders faster than along a binomial tree, and those of medium
