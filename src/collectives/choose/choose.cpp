@@ -80,6 +80,19 @@ bool pays_staging(const Team& team, const Collective& collective) {
          bytes * (copies * node.copy_seconds_per_byte + (sums ? rounds - share : 0) * node.combine_seconds_per_byte);
 }
 
+/// Whether staging buffers also pay for a bcast that does not fit in the caches. Each rank's one copy out of them,
+/// while the root writes them, against its share of the kernel's n - 1 copies from memory to memory.
+bool pays_long_staging(const Team& team, const Collective& collective) {
+  if (collective.kind != CollectiveKind::bcast || !collectives::shared_node(team, collective)) return false;
+  const Machine::Node node;
+  const double others = team.size() - 1;
+  const auto bytes = static_cast<double>(collectives::block_bytes(collective));
+  const double segments = collectives::StagedSegments(team, collective, 1, 1).count();
+  const double by_kernel = node.uncached_factor * node.remote_read_seconds_per_byte * others / team.size();
+  const double by_reader = team.domain_of_rank.empty() ? node.copy_seconds_per_byte : node.far_copy_seconds_per_byte;
+  return segments * others * node.flag_seconds + bytes * by_reader < bytes * by_kernel;
+}
+
 void check(const Team& team, const Collective& collective) {
   if (is_rooted(collective.kind) && (collective.root < 0 || collective.root >= team.size()))
     reject(collective, "root is " + std::to_string(collective.root) + ", but the communicator has the ranks 0 to " +
@@ -344,13 +357,18 @@ Default choose_default(const Team& team, const Collective& collective) {
   // begins with halves.
   const std::uint64_t short_bytes = std::min(team.message_bytes, collectives::kTwoPiecesBytes);
   const std::uint64_t least_staged_bytes = is_scattered ? 2 * short_bytes : short_bytes;
+  const bool is_long = all_parts_bytes > most_staged_bytes;
+  const std::string range = is_long ? "more than " + kib(most_staged_bytes)
+                                    : kib(least_staged_bytes) + " to " +
+                                          kib(is_whole ? team.core_cache_bytes : most_staged_bytes) +
+                                          (is_whole ? " on 2 ranks" : "");
   const Default staged{is_whole ? "staged_whole" : "staged",
-                       kib(least_staged_bytes) + " to " + kib(is_whole ? team.core_cache_bytes : most_staged_bytes) +
-                           (is_whole ? " on 2 ranks" : "") +
-                           " of one node, without communication cores: signals to all ranks cost less than they save"};
+                       range + " of one node, without communication cores: " +
+                           (is_long ? "each rank reads the data once, from the caches"
+                                    : "signals to all ranks cost less than they save")};
   const Algorithm* staging_row = find(collective.kind, staged.name);
   const bool fits_staging = staging_row != nullptr && staging_row->fits(team, collective) && team.progress_cores == 0 &&
-                            longest_bytes > least_staged_bytes && all_parts_bytes <= most_staged_bytes &&
+                            longest_bytes > least_staged_bytes && (!is_long || pays_long_staging(team, collective)) &&
                             pays_staging(team, collective);
   if (has_split_tree(collective.kind)) {
     const bool is_shared = collectives::shared_node(team, collective);

@@ -127,7 +127,8 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(team({0}), CollectiveKind::bcast, 8), "binomial");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 1 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 4 << 20), "staged");
-  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8 << 20), "divided");
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8 << 20), "staged") << "one copy of each rank, out of the caches";
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 16 << 20), "divided") << "more segments than a plan has";
   EXPECT_EQ(chosen(node, CollectiveKind::allgather, 1 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::allgather, 2 << 20), "ring");
   EXPECT_EQ(chosen(node, CollectiveKind::gather, 4 << 20), "staged");
@@ -153,6 +154,17 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::scan, 2 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::scan, 4 << 20), "divided");
   EXPECT_EQ(chosen(many(16), CollectiveKind::scan, 64 << 10), "doubling") << "three segments pass 15 ranks in turn";
+  Team long_pair = team({0, 0});
+  long_pair.shared_limit_bytes = 4 << 20;
+  EXPECT_EQ(chosen(long_pair, CollectiveKind::bcast, 8 << 20), "staged");
+  EXPECT_EQ(chosen(long_pair, CollectiveKind::bcast, 16 << 20), "divided") << "each core copies one half";
+  Team long_node = node;
+  long_node.shared_limit_bytes = 4 << 20;
+  EXPECT_EQ(chosen(long_node, CollectiveKind::bcast, 16 << 20), "staged");
+  EXPECT_EQ(chosen(long_node, CollectiveKind::reduce, 16 << 20), "divided");
+  long_node.domain_of_rank = {0, 0, 1, 1};
+  EXPECT_EQ(chosen(long_node, CollectiveKind::bcast, 16 << 20), "divided")
+      << "far readers copy as slowly as the kernel";
   Team with_cores = node;
   with_cores.progress_cores = 1;
   EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "staged") << "they cannot work for ranks that compute";
@@ -206,7 +218,8 @@ TEST(Choose, LimitsFollowTheCachesAndTheMessagesOfTheTeam) {
   Team other = team({0, 0, 0, 0});
   other.last_cache_bytes = 8 << 20;
   EXPECT_EQ(chosen(other, CollectiveKind::bcast, 1 << 20), "staged") << "4 MiB received by all ranks";
-  EXPECT_EQ(chosen(other, CollectiveKind::bcast, 2 << 20), "divided");
+  EXPECT_EQ(chosen(other, CollectiveKind::reduce, 1 << 20), "staged");
+  EXPECT_EQ(chosen(other, CollectiveKind::reduce, 2 << 20), "divided");
   EXPECT_EQ(chosen(other, CollectiveKind::allgather, 256 << 10), "staged");
   EXPECT_EQ(chosen(other, CollectiveKind::allgather, 512 << 10), "ring");
   other.message_bytes = 64 << 10;
