@@ -17,9 +17,9 @@ PICTURE = FOLDER / "results.svg"
 
 WIDTH, LEFT, RIGHT = 860, 250, 24
 ROW, GROUP, TOP, BOTTOM = 21, 34, 58, 44
-LEAST, MOST = 0.6, 25.0
-TICKS = (0.75, 1, 1.5, 2, 3, 5, 10, 20)
-SHORT = ("8 B", "1 KiB", "4 KiB")
+LEAST, MOST = 0.6, 50.0
+TICKS = (0.75, 1, 1.5, 2, 3, 5, 10, 20, 40)
+SHORT = ("8 B", "256 B", "1 KiB", "2 KiB", "4 KiB")
 
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #24292f; }
@@ -48,11 +48,16 @@ def against(rows: dict, key: str) -> list[tuple[str, float]]:
 def groups() -> list[tuple[str, dict[str, list[tuple[str, float]]]]]:
     """Title of a group → its rows → (what, ratio)."""
     nodes, node = table("collectives-between-nodes.json", 0), table("collectives-on-a-node.json", 0)
+    in_turns: dict[str, list[tuple[str, float]]] = {}
+    for index in range(1, 5):
+        for operation, points in by_size(table("collectives-on-a-node.json", index)["rows"]).items():
+            in_turns.setdefault(operation, []).extend(points)
     moved = [table("redistribution.json", index)["rows"] for index in (0, 1)]
     written = table("store.json", 0)["rows"]
     return [
         ("Collectives between 4 nodes, against the best MPI", by_size(nodes["rows"])),
         ("Collectives on a node, against the best MPI", by_size(node["rows"])),
+        ("Collectives on a node, 2 and 4 ranks, against the MPI below", in_turns),
         (
             "Redistribution of 8192 x 8192",
             {
