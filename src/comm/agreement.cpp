@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/hash.hpp"
+#include "base/joined.hpp"
 #include "base/ranks_text.hpp"
 #include "comm/check.hpp"
 #include "penstock/error.hpp"
@@ -144,13 +145,10 @@ class Records {
     std::map<std::uint64_t, std::vector<int>> groups;
     for (int rank = 0; rank < size_; ++rank) groups[word(rank, index)].push_back(rank);
     if (groups.size() < 2) return;
-    std::string difference = what + " is ";
-    bool is_first = true;
-    for (const auto& [value, ranks] : groups) {
-      difference += (is_first ? "" : ", ") + std::string(as_text(value)) + " on " + base::ranks_text(ranks);
-      is_first = false;
-    }
-    found_.push_back(difference);
+    const auto text_of = [&](const auto& each) {
+      return std::string(as_text(each.first)) + " on " + base::ranks_text(each.second);
+    };
+    found_.push_back(what + " is " + base::joined(groups, ", ", text_of));
   }
 
   template <class Text>

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <functional>
+#include <ranges>
 #include <string>
 
+#include "base/joined.hpp"
 #include "base/json.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
@@ -15,17 +17,11 @@ void pad(std::string& line, std::size_t width) {
   if (line.size() < width) line.append(width - line.size(), ' ');
 }
 
-std::string list(std::span<const StepId> steps, const char* separator) {
-  std::string text;
-  for (const StepId step : steps) text += (text.empty() ? "" : separator) + std::to_string(step);
-  return text;
-}
+std::string number(std::uint32_t id) { return std::to_string(id); }
 
 std::string after(const SharedTask& task, const char* separator) {
-  std::string text;
-  for (const std::uint32_t earlier : task.after)
-    if (earlier != SharedTask::kNone) text += (text.empty() ? "" : separator) + std::to_string(earlier);
-  return text;
+  const auto is_one = [](std::uint32_t earlier) { return earlier != SharedTask::kNone; };
+  return base::joined(task.after | std::views::filter(is_one), separator, number);
 }
 
 std::string to_json(Region region) {
@@ -60,12 +56,11 @@ std::string to_json(const Plan& plan, StepId id) {
   if (touches.writes) object.raw("to", to_json(step.to));
   if (touches.has_peer) object.number("peer", step.peer);
   if (plan::produces(step) || plan::consumes(step)) object.number("tag", step.tag);
-  object.raw("dependencies", "[" + list(plan::dependencies(plan, id), ", ") + "]");
+  object.raw("dependencies", "[" + base::joined(plan::dependencies(plan, id), ", ", number) + "]");
   if (plan::has_blocks(step)) {
-    std::string blocks;
-    for (std::uint32_t i = 0; i < step.block_count; ++i)
-      blocks += (i ? ", " : "") + to_json(plan.blocks[step.first_block + i]);
-    object.raw("blocks", "[" + blocks + "]").raw("scaled", step.scaled ? "true" : "false");
+    const auto blocks = std::span(plan.blocks).subspan(step.first_block, step.block_count);
+    const auto text_of = [](const Block& each) { return to_json(each); };
+    object.raw("blocks", "[" + base::joined(blocks, ", ", text_of) + "]").raw("scaled", step.scaled ? "true" : "false");
   }
   if (step.kind == StepKind::publish_tasks) {
     const TaskGroup& group = plan.task_groups[step.task_group];
@@ -78,13 +73,10 @@ std::string to_json(const Plan& plan, StepId id) {
 }
 
 std::string to_json(const Plan& plan, const SharedTask& task) {
-  const auto list = [](std::span<const RankRegion> regions) {
-    std::string text;
-    for (const RankRegion& each : regions)
-      text += (text.empty() ? "" : ", ") +
-              json::Object().number("rank", each.rank).raw("region", to_json(each.region)).finish();
-    return "[" + text + "]";
+  const auto text_of = [](const RankRegion& each) {
+    return json::Object().number("rank", each.rank).raw("region", to_json(each.region)).finish();
   };
+  const auto list = [&](auto regions) { return "[" + base::joined(regions, ", ", text_of) + "]"; };
   return json::Object()
       .raw("sources", list(plan::sources(plan, task)))
       .raw("targets", list(plan::targets(plan, task)))
@@ -110,7 +102,7 @@ std::string to_text(const Plan& plan) {
     line += plan::describe(plan, step);
     if (step.dependency_count > 0) {
       pad(line, 58);
-      line += " after " + list(plan::dependencies(plan, id), " ");
+      line += " after " + base::joined(plan::dependencies(plan, id), " ", number);
     }
     if (step.level > 0 || step.segment > 0 || step.lane == Lane::application) {
       pad(line, 78);

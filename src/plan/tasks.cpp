@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/joined.hpp"
 #include "base/ranks_text.hpp"
 #include "plan/names.hpp"
 #include "plan/region.hpp"
@@ -212,13 +213,11 @@ void add_task_edges(std::span<const Plan> plans, Events& events) {
 }
 
 std::string describe(const Plan& plan, const SharedTask& task) {
-  const auto list = [](std::span<const RankRegion> regions) {
-    std::string text;
-    for (const RankRegion& each : regions)
-      text += (text.empty() ? "" : ", ") + describe(each.region) + " of " + std::to_string(each.rank);
-    return text;
+  const auto text_of = [](const RankRegion& each) {
+    return describe(each.region) + " of " + std::to_string(each.rank);
   };
-  return (task.source_count > 1 ? "reduce " : "copy ") + list(sources(plan, task)) + " to " + list(targets(plan, task));
+  return (task.source_count > 1 ? "reduce " : "copy ") + base::joined(sources(plan, task), ", ", text_of) + " to " +
+         base::joined(targets(plan, task), ", ", text_of);
 }
 
 }  // namespace penstock::plan
