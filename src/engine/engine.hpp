@@ -55,15 +55,12 @@ struct Node;
 
 class Engine {
  public:
-  /// Collective. Sets up the node's shared memory. If that fails, for example because /dev/shm is too small, all ranks
-  /// of the node use the transport, and report() says so.
-  static std::shared_ptr<Engine> create(std::shared_ptr<Transport> transport, const EngineOptions& options);
   /// Local: by a caller who has set up the node (NodeSetup).
   static std::shared_ptr<Engine> create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node);
   virtual ~Engine() = default;
 
   /// Local, before the first operation: all ranks have made their engine. Before that, the destructor leaves no trace
-  /// in the transport. The collective create() calls it.
+  /// in the transport.
   virtual void enter() noexcept = 0;
 
   /// The team to plan with. Ranks without shared memory count as nodes of their own, so it can differ from the

@@ -7,7 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "engine/node_setup.hpp"
 #include "engine/operation_run.hpp"
 #include "engine/waiting.hpp"
 #include "host/huge_pages.hpp"
@@ -29,15 +28,6 @@ void keep_for_ever(std::shared_ptr<Transport> transport) {
 }
 
 }  // namespace
-
-std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options) {
-  NodeSetup setup(*transport, std::vector<std::byte>(NodeSetup::memory_bytes(transport->size(), {})), {});
-  setup.exchange_facts(options);
-  setup.exchange_results();
-  std::shared_ptr<Engine> engine = create(std::move(transport), options, setup.finish(options));
-  engine->enter();
-  return engine;
-}
 
 std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node) {
   return std::make_shared<Executor>(std::move(transport), options, std::move(node));

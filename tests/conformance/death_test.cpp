@@ -11,6 +11,7 @@
 #include "conformance/deaths.hpp"
 #include "conformance/reference.hpp"
 #include "engine/executor.hpp"
+#include "make_engine.hpp"
 #include "plan/order.hpp"
 #include "unit/engine/calls.hpp"
 
@@ -54,7 +55,7 @@ std::string body(ForkedRank& self, const Algorithm& row, const Death& each) {
   options.progress_cores = each.progress_threads;
   options.single_copy = each.single_copy;
   options.stall_timeout_ms = 0;
-  const auto engine = engine::Engine::create(self.make_transport(), options);
+  const auto engine = engine::make_engine(self.make_transport(), options);
   Caller caller(*engine, row, each);
   std::string problem = call_until_told(self, each, [&] { caller.call(); });
   const bool has_run_short = static_cast<engine::Executor&>(*engine).short_calls() > 0;

@@ -15,6 +15,7 @@
 #include "conformance/team.hpp"
 #include "engine/engine.hpp"
 #include "engine/flags.hpp"
+#include "make_engine.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::conformance {
@@ -58,7 +59,7 @@ std::string body(ForkedRank& self, const std::string& size, bool single_copy) {
   options.stall_timeout_ms = 0;
   options.progress_threads = 1;  // sends what is queued for a free cell after the rank's call returns
   options.single_copy = single_copy;
-  const auto engine = engine::Engine::create(self.make_transport(), options);
+  const auto engine = engine::make_engine(self.make_transport(), options);
   std::string outcomes;
   const auto run = [&](const Algorithm& row, std::uint64_t count) {
     Collective collective{.kind = row.kind, .count = count, .dtype = DType::int32, .algorithm = std::string(row.name)};
@@ -133,7 +134,7 @@ std::string deferred_body(ForkedRank& self, const std::string& size) {
   if (self.rank == kPoor && !have_own_dev_shm(size)) return "no /dev/shm of its own";
   engine::EngineOptions options;
   options.stall_timeout_ms = 0;
-  const auto engine = engine::Engine::create(self.make_transport(), options);
+  const auto engine = engine::make_engine(self.make_transport(), options);
   std::vector<std::uint64_t> counts(engine::Flags::kEntries + 2, 4);
   counts.insert(counts.end(), {kLongCount, 4});
   std::vector<std::shared_ptr<engine::Run>> runs;
@@ -162,7 +163,7 @@ std::string fast_body(ForkedRank& self, const std::string& size) {
   if (self.rank == kPoor && !have_own_dev_shm(size)) return "no /dev/shm of its own";
   engine::EngineOptions options;
   options.stall_timeout_ms = 0;
-  const auto engine = engine::Engine::create(self.make_transport(), options);
+  const auto engine = engine::make_engine(self.make_transport(), options);
   std::string outcomes;
   const auto plan_of = [&](std::uint64_t count) {
     const Collective collective{.kind = CollectiveKind::bcast, .count = count, .root = kPoor, .algorithm = "shared"};

@@ -19,6 +19,7 @@
 #include "engine/compiled_plan.hpp"
 #include "engine/engine.hpp"
 #include "engine/segment.hpp"
+#include "make_engine.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/redistribute.hpp"
 #include "takes_all.hpp"
@@ -85,7 +86,7 @@ struct Arrivals {
 
 /// Runs all rows that fit, and the default choice, one after the other on one engine. Returns "ok", or what is wrong.
 std::string run_rows(ForkedRank& self, const Case& each, const engine::EngineOptions& options, Arrivals& arrivals) {
-  const auto engine = engine::Engine::create(self.make_transport(), options);
+  const auto engine = engine::make_engine(self.make_transport(), options);
   const Team& team = engine->team();
   const auto me = static_cast<std::size_t>(self.rank);
   std::uint64_t begun = 0;

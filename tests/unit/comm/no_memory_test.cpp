@@ -12,6 +12,7 @@
 #include "engine/engine.hpp"
 #include "eventually.hpp"
 #include "local_transport.hpp"
+#include "make_engine.hpp"
 #include "penstock/error.hpp"
 #include "takes_all.hpp"
 #include "unit/comm/failing_allocations.hpp"
@@ -47,7 +48,7 @@ struct Two {
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < 2; ++rank)
       threads.emplace_back([&, rank] {
-        engines[rank] = Engine::create(std::make_unique<test::Fed>(std::move(transports[rank])), options);
+        engines[rank] = make_engine(std::make_unique<test::Fed>(std::move(transports[rank])), options);
       });
     for (std::thread& thread : threads) thread.join();
   }

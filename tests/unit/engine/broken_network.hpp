@@ -27,6 +27,7 @@
 #include "engine/progress.hpp"
 #include "engine/remote/settlement.hpp"
 #include "engine/remote/tag_split.hpp"
+#include "make_engine.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "wrapped_transport.hpp"
@@ -581,7 +582,7 @@ inline void make_engines(const Ranks& ranks, Network& network, Turns* turns = nu
   for (std::size_t rank = 0; rank < kSize; ++rank)
     threads.emplace_back([&, rank] {
       ranks[rank]->set_engine(
-          Engine::create(std::make_unique<NetworkEnd>(std::move(transports[rank]), network, turns), options.engine));
+          make_engine(std::make_unique<NetworkEnd>(std::move(transports[rank]), network, turns), options.engine));
     });
   for (std::thread& thread : threads) thread.join();
 }

@@ -13,6 +13,7 @@
 
 #include "engine/engine.hpp"
 #include "local_transport.hpp"
+#include "make_engine.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "wrapped_transport.hpp"
@@ -65,19 +66,19 @@ TEST_P(Callbacks, LetGoOfRequests) {
   std::shared_ptr<engine::Run> handed_over;  // the other rank waits until poll() releases it
   std::atomic<bool> has_one{false};
   std::thread other([&, transport = std::move(transports[1])]() mutable {
-    const auto engine = Engine::create(std::move(transport), options);
+    const auto engine = make_engine(std::move(transport), options);
     run(*engine, 1, [&](int round, std::shared_ptr<engine::Run>) {
       while (let_go.load() <= round) std::this_thread::yield();
     });
   });
   {
-    const auto engine = Engine::create(std::make_unique<CallingTransport>(std::move(transports[0]),
-                                                                          [&] {
-                                                                            if (!has_one.exchange(false)) return;
-                                                                            handed_over.reset();
-                                                                            let_go.fetch_add(1);
-                                                                          }),
-                                       options);
+    const auto engine = make_engine(std::make_unique<CallingTransport>(std::move(transports[0]),
+                                                                       [&] {
+                                                                         if (!has_one.exchange(false)) return;
+                                                                         handed_over.reset();
+                                                                         let_go.fetch_add(1);
+                                                                       }),
+                                    options);
     run(*engine, 0, [&](int, std::shared_ptr<engine::Run> first) {
       handed_over = std::move(first);
       has_one.store(true);

@@ -18,6 +18,7 @@
 #include "engine/node_setup.hpp"
 #include "engine/remote/tag_split.hpp"
 #include "eventually.hpp"
+#include "make_engine.hpp"
 #include "penstock/collective.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
@@ -228,7 +229,7 @@ TEST(FailedElsewhere, AnOperationThatIsCompletedLaterIsSettled) {
     threads.emplace_back([&, rank] {
       const auto me = static_cast<std::size_t>(rank);
       const auto engine =
-          Engine::create(std::make_unique<WithoutNotices>(std::move(transports[me]), lists[me]), options.engine);
+          make_engine(std::make_unique<WithoutNotices>(std::move(transports[me]), lists[me]), options.engine);
       auto& executor = static_cast<Executor&>(*engine);
       engine->set_timeout(test::kHung);
       PlanBuilder builder("test/in_a_row", rank, kRanks);

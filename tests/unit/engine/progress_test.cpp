@@ -16,6 +16,7 @@
 #include "engine/progress.hpp"
 #include "eventually.hpp"
 #include "kernels/arithmetic.hpp"
+#include "make_engine.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "workers.hpp"
@@ -106,7 +107,7 @@ TEST_P(ProgressThread, SleepsWhileNothingIsInFlight) {
     threads.emplace_back([&, rank] {
       EngineOptions options;
       options.progress_threads = 1;
-      engines[rank] = Engine::create(std::move(transports[rank]), options);
+      engines[rank] = make_engine(std::move(transports[rank]), options);
       std::vector<std::uint32_t> in(4, 1);
       std::vector<std::uint32_t> out(4);
       engines[rank]

@@ -12,6 +12,7 @@
 
 #include "engine/engine.hpp"
 #include "local_transport.hpp"
+#include "make_engine.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -38,7 +39,7 @@ inline void run_ranks(const RanksOptions& options, const std::function<void(Engi
   for (std::size_t rank = 0; rank < transports.size(); ++rank)
     threads.emplace_back([&options, &body, rank, transport = std::move(transports[rank])]() mutable {
       try {
-        const auto engine = Engine::create(std::move(transport), options.engine);
+        const auto engine = make_engine(std::move(transport), options.engine);
         body(*engine, static_cast<int>(rank));
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << ": " << error.what();

@@ -15,6 +15,7 @@
 #include "engine/remote/settlement.hpp"
 #include "engine/remote/tag_split.hpp"
 #include "eventually.hpp"
+#include "make_engine.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "takes_all.hpp"
@@ -503,14 +504,14 @@ TEST_P(Leaving, ALongMessageToARankThatHasLeftIsAnError) {
   for (const bool starts_before : {true, false}) {
     auto transports = make_local_transports({0, 1}, ranks({0, 1}).transport);
     std::thread leaving([&] {
-      auto engine = Engine::create(std::move(transports[1]), ranks({0, 1}).engine);
+      auto engine = make_engine(std::move(transports[1]), ranks({0, 1}).engine);
       std::vector<std::uint32_t> received(kShortBytes / 4);
       engine->start(one_way_plan(1, kShortBytes), {{}, bytes_of(received)}, {}, 7)->wait();
       if (starts_before) std::this_thread::sleep_for(std::chrono::milliseconds(50));
       engine.reset();
       has_left = true;
     });
-    auto engine = Engine::create(std::move(transports[0]), ranks({0, 1}).engine);
+    auto engine = make_engine(std::move(transports[0]), ranks({0, 1}).engine);
     EXPECT_FALSE(failure_of_send(*engine, kShortBytes));
     while (!starts_before && !has_left) std::this_thread::yield();
     const auto error = failure_of_send(*engine, kLongBytes);
@@ -566,12 +567,12 @@ TEST_P(Leaving, WhatARankToldBeforeItLeftIsHeard) {
   auto transports = make_local_transports(options.nodes, options.transport);
   std::atomic<bool> has_left{false};
   std::thread leaving([&] {
-    auto engine = Engine::create(std::move(transports[0]), options.engine);
+    auto engine = make_engine(std::move(transports[0]), options.engine);
     for (std::uint32_t i = 0; i < failures; ++i) engine->fail_next("on purpose");
     engine.reset();
     has_left = true;
   });
-  auto engine = Engine::create(std::move(transports[1]), options.engine);
+  auto engine = make_engine(std::move(transports[1]), options.engine);
   while (!has_left) std::this_thread::yield();
   std::vector<std::uint32_t> received(kShortBytes / 4);
   for (std::uint32_t i = 0; i < failures; ++i) {
@@ -611,7 +612,7 @@ TEST_P(Leaving, AnOperationThatIsNotBegunHoldsUpNobody) {
     for (std::size_t rank = 0; rank < transports.size(); ++rank)
       threads.emplace_back([&, rank] {
         const auto engine =
-            Engine::create(std::make_unique<CountedTransport>(std::move(transports[rank]), destroyed), options.engine);
+            make_engine(std::make_unique<CountedTransport>(std::move(transports[rank]), destroyed), options.engine);
         made.arrive_and_wait();
         for (int i = 0; rank == 1 && i < 3; ++i) engine->fail_next("on purpose");
         have_failed.arrive_and_wait();

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "make_engine.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 
@@ -210,8 +211,8 @@ TEST(Communicators, AreWaitedForInOppositeOrder) {
   for (int rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
       const auto me = static_cast<std::size_t>(rank);
-      const auto a = Engine::create(std::move(first[me]), {});
-      const auto b = Engine::create(std::move(second[me]), {});
+      const auto a = make_engine(std::move(first[me]), {});
+      const auto b = make_engine(std::move(second[me]), {});
       for (int round = 0; round < 20; ++round) {
         const std::uint64_t elems = 100000;
         std::vector<std::uint32_t> in(elems, 1);

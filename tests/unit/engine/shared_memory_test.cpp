@@ -15,6 +15,7 @@
 #include "engine/cells.hpp"
 #include "engine/ring_allocator.hpp"
 #include "engine/segment.hpp"
+#include "make_engine.hpp"
 #include "penstock/collective.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
@@ -426,7 +427,7 @@ std::vector<std::shared_ptr<Engine>> make_engines(int ranks) {
   std::vector<std::shared_ptr<Engine>> engines(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < engines.size(); ++rank)
-    threads.emplace_back([&, rank] { engines[rank] = Engine::create(std::move(transports[rank]), {}); });
+    threads.emplace_back([&, rank] { engines[rank] = make_engine(std::move(transports[rank]), {}); });
   for (std::thread& thread : threads) thread.join();
   return engines;
 }

@@ -11,6 +11,7 @@
 #include "calls.hpp"
 #include "engine/compiled_plan.hpp"
 #include "host/yielding.hpp"
+#include "make_engine.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "wrapped_transport.hpp"
@@ -187,7 +188,7 @@ TEST(ShortExchange, RanksThatShareACoreYieldBeforeTheyPoll) {
     for (std::size_t rank = 0; rank < transports.size(); ++rank)
       threads.emplace_back([&, rank, transport = std::move(transports[rank])]() mutable {
         int yields = -1;
-        const auto engine = Engine::create(std::make_unique<CountingYields>(std::move(transport), yields), {});
+        const auto engine = make_engine(std::make_unique<CountingYields>(std::move(transport), yields), {});
         const auto plan = exchange_plan(static_cast<int>(rank), 2, 4);
         const std::vector<std::uint32_t> in(2);
         std::vector<std::uint32_t> out(2);
@@ -243,7 +244,7 @@ void run_throwing(Throwing::Call which, int at, const std::function<void(Engine&
   for (std::size_t rank = 0; rank < transports.size(); ++rank)
     threads.emplace_back([&, rank, transport = std::move(transports[rank])]() mutable {
       if (rank == 0) transport = std::make_unique<Throwing>(std::move(transport), which, at);
-      const auto engine = Engine::create(std::move(transport), {});
+      const auto engine = make_engine(std::move(transport), {});
       body(*engine, static_cast<int>(rank));
     });
   for (std::thread& thread : threads) thread.join();

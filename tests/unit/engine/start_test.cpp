@@ -11,6 +11,7 @@
 #include "engine/progress.hpp"
 #include "host/cpu_placement.hpp"
 #include "local_transport.hpp"
+#include "make_engine.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "wrapped_transport.hpp"
@@ -46,7 +47,7 @@ Senders senders_of(Call call, std::uint64_t bytes) {
   const EngineOptions options{.progress_threads = 1};
   const auto claim = Progress::of_process().claim_threads({host::WorkerPin::kAnyCpu});
   const auto exchange = [&](std::unique_ptr<Transport> transport, int rank) {
-    const auto engine = Engine::create(std::move(transport), options);
+    const auto engine = make_engine(std::move(transport), options);
     std::vector<std::uint8_t> in(2 * bytes, static_cast<std::uint8_t>(rank + 1));
     std::vector<std::uint8_t> out(in.size());
     const Bindings bindings{bytes_of(std::as_const(in)), bytes_of(out)};

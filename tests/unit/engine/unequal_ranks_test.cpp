@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "make_engine.hpp"
 #include "penstock/collective.hpp"
 #include "ranks.hpp"
 #include "takes_all.hpp"
@@ -43,7 +44,7 @@ Facts facts_of(const std::vector<std::int32_t>& nodes, const std::vector<EngineO
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank)
     threads.emplace_back([&, rank] {
-      const auto engine = Engine::create(std::move(transports[rank]), options[rank]);
+      const auto engine = make_engine(std::move(transports[rank]), options[rank]);
       facts.teams[rank] = engine->team();
       facts.shared_limits[rank] = engine->shared_limit_bytes();
     });

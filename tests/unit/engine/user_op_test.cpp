@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "eventually.hpp"
+#include "make_engine.hpp"
 #include "penstock/collective.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
@@ -116,7 +117,7 @@ class HeldInPoke final : public WrappedTransport {
 TEST(UserOpsOfOneRank, AreDroppedThoughAnotherThreadHasTheLock) {
   const auto transport =
       std::make_shared<HeldInPoke>(std::move(make_local_transports(one_node(1), LocalTransportOptions{}).front()));
-  const auto engine = Engine::create(transport, EngineOptions{});
+  const auto engine = make_engine(transport, EngineOptions{});
   std::vector<std::uint8_t> in(8, 1);
   std::vector<std::uint8_t> out(8);
   auto op = sum();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "host/cpu_set.hpp"
+#include "make_engine.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 #include "workers.hpp"
@@ -36,8 +37,8 @@ class Pair {
  public:
   explicit Pair(const EngineOptions& options) {
     auto transports = make_local_transports({0, 0});
-    std::thread other([&] { engines_[1] = Engine::create(std::move(transports[1]), options); });
-    engines_[0] = Engine::create(std::move(transports[0]), options);
+    std::thread other([&] { engines_[1] = make_engine(std::move(transports[1]), options); });
+    engines_[0] = make_engine(std::move(transports[0]), options);
     other.join();
     const auto runs = start();
     for (const auto& run : runs) run->wait();
