@@ -66,6 +66,7 @@ std::vector<Case> cases() {
   };
   for (const int nodes : {2, 3, 5, 8, 24}) add(std::to_string(nodes) + " x 1", blocks(nodes, 1));
   add("1 x 4", blocks(1, 4));
+  add("1 x 24", blocks(1, 24));
   add("2 x 2", blocks(2, 2));
   add("4 x 4", blocks(4, 4));
   add("6 x 4", blocks(6, 4));
@@ -81,10 +82,12 @@ std::vector<Case> cases() {
   add("64 x 1", blocks(64, 1));
   add("20 x 6", blocks(20, 6));
   add("256 x 1", blocks(256, 1));
+  add("1024 x 1", blocks(1024, 1));
+  add("32 x 32", blocks(32, 32));
   if (!takes_all()) return cases;
-  for (const auto& [nodes, ranks] : {std::pair{7, 1}, {16, 1}, {33, 1}, {100, 1}, {1000, 1}, {1024, 1}})
+  for (const auto& [nodes, ranks] : {std::pair{7, 1}, {16, 1}, {33, 1}, {100, 1}, {1000, 1}})
     add(std::to_string(nodes) + " x 1", blocks(nodes, ranks));
-  for (const auto& [nodes, ranks] : {std::pair{1, 16}, {2, 16}, {5, 16}, {16, 4}, {64, 4}, {33, 3}, {100, 2}, {32, 32}})
+  for (const auto& [nodes, ranks] : {std::pair{1, 16}, {2, 16}, {5, 16}, {16, 4}, {64, 4}, {33, 3}, {100, 2}})
     add(std::to_string(nodes) + " x " + std::to_string(ranks), blocks(nodes, ranks));
   add("48 x 4 in turns", in_turns(48, 4));
   return cases;
@@ -133,7 +136,11 @@ TEST(Costs, AgreeWithTheSimulationOfTheirPlans) {
           ++points[what];
         }
       }
-  EXPECT_GE(points.size(), 60u);
+  for (const Algorithm& row : algorithms())
+    if ((!has_counts(row.kind) || row.kind == CollectiveKind::reduce_scatter) && !is_neighborhood(row.kind)) {
+      const std::string what = std::string(name(row.kind)) + "/" + std::string(row.name);
+      EXPECT_GE(points[what], 3) << what << " has no cost";
+    }
   for (const char* row :
        {"bcast/leader_chain", "reduce/leader_rabenseifner", "allreduce/leader_ring", "allreduce/hierarchical",
         "allgather/ring", "alltoall/pairwise", "alltoall/hierarchical", "reduce_scatter_block/hierarchical",
