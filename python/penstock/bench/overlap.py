@@ -40,6 +40,7 @@ OPTIONS = {
     ),
     "ratio": ([1.0], [1.0], "computation by blocking collective, both on all cores; 10 is ample"),
     "progress_cores": ("auto", "auto", "cores of each node that Penstock's progress threads use"),
+    "root": (0, 0, "rank at the root, modulo the number of ranks; -1 is the last one"),
     "budget_s": (0.5, 0.3, "seconds for one collective in one job"),
 }
 MINUTES = 8
@@ -171,10 +172,11 @@ def compute(iterations: int) -> None:
 class _Collective:
     """One operation at one size, with its buffers; verified once."""
 
-    def __init__(self, comm: Any, operation: str, size_bytes: int) -> None:
+    def __init__(self, comm: Any, operation: str, size_bytes: int, root: int) -> None:
         self.operation, self.size_bytes = operation, size_bytes
         count, size, rank = max(1, size_bytes // 4), comm.Get_size(), comm.Get_rank()
-        at_root = rank == 0
+        root %= size
+        at_root = rank == root
         # Write every page: reads of untouched pages come from the cache, at no cost.
         mine, result = np.full(count, 1 + rank, np.float32), np.full(count, 0, np.float32)
         has_every = operation in WITHOUT_TREE or (at_root and operation in ("gather", "scatter"))
@@ -189,11 +191,12 @@ class _Collective:
             "allgather": (mine, every),
             "alltoall": (sent, every),
         }
-        self._blocking = partial(getattr(comm, operation.capitalize()), *arguments[operation])
-        self._start = partial(getattr(comm, f"I{operation}"), *arguments[operation])
+        at = {} if operation == "allreduce" or operation in WITHOUT_TREE else {"root": root}
+        self._blocking = partial(getattr(comm, operation.capitalize()), *arguments[operation], **at)
+        self._start = partial(getattr(comm, f"I{operation}"), *arguments[operation], **at)
         self._start().Wait()
         total = size * (size + 1) // 2
-        expected = {"bcast": 1, "reduce": total, "allreduce": total, "scatter": 1}
+        expected = {"bcast": 1 + root, "reduce": total, "allreduce": total, "scatter": 1 + root}
         if operation in ("gather", "reduce") and not at_root:
             right = True
         elif operation in ("gather", *WITHOUT_TREE):
@@ -219,7 +222,7 @@ class _Collective:
 def _collectives(comm: Any, parameters: dict[str, Any]) -> Iterator[_Collective]:
     for operation in parameters["ops"]:
         for size_bytes in parameters["bytes"]:
-            yield _Collective(comm, operation, size_bytes)
+            yield _Collective(comm, operation, size_bytes, parameters["root"])
 
 
 IDLE_WORK_S = 0.02
