@@ -415,6 +415,8 @@ Default choose_default(const Team& team, const Collective& collective) {
       return {"binomial", "blocks of at most " + kib(kLatencyBytes)};
     case CollectiveKind::allgather:
       if (fits_staging) return staged;
+      if (team.progress_cores > 0 && collectives::shared_node(team, collective) && bytes * size > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node with communication cores"};
       if (bytes * size > kLatencyBytes && is_hierarchy)
         return {"leader_ring", "more than " + kib(kLatencyBytes) + " in all; " + hierarchy};
       if (is_flat_power_of_two && bytes < kLatencyBytes)

@@ -168,7 +168,9 @@ TEST(Choose, DependsOnSizeAndTeam) {
   Team with_cores = node;
   with_cores.progress_cores = 1;
   EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "staged") << "they cannot work for ranks that compute";
-  EXPECT_EQ(chosen(with_cores, CollectiveKind::alltoall, 1 << 20), "divided");
+  for (const CollectiveKind kind :
+       {CollectiveKind::allgather, CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block})
+    EXPECT_EQ(chosen(with_cores, kind, 1 << 20), "divided");
   const auto chosen_for_blocks = [](const Team& on, CollectiveKind kind, std::uint64_t bytes = 1 << 20,
                                     std::uint64_t of_last = 0) {
     Collective blocks{.kind = kind};
