@@ -143,7 +143,8 @@ TEST_P(EveryTransfer, PipelinesLongMessages) {
     collective.in_place = !collective.in_place;
     const Placement placement =
         fits(collective, size, Placement::shuffled) ? Placement::shuffled : fitting_placement(collective, size);
-    if (fits(collective, size, placement)) check(collective, size, placement, 1);
+    if (!fits(collective, size, placement)) continue;
+    for (const int progress_cores : {0, 1}) check(collective, size, placement, 1, progress_cores);
   }
 }
 
@@ -151,6 +152,7 @@ TEST_P(EveryTransfer, PipelinesLongMessages) {
 TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
   for (const int size : {2, 5, 16, 17, 64})
     for (const bool in_place : {false, true}) {
+      const int progress_cores = in_place ? 1 : 0;
       Collective collective = request();
       collective.count = (std::uint64_t{5} << 31) + 3;
       collective.dtype = DType::float64;
@@ -159,7 +161,7 @@ TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
       const Placement placement = fitting_placement(collective, size);
       if (!fits(collective, size, placement)) continue;
       const std::vector<std::int32_t> nodes = place(placement, size);
-      const std::vector<Plan> plans = plan_all(collective, nodes);
+      const std::vector<Plan> plans = plan_all(collective, nodes, progress_cores);
       EXPECT_EQ(verify(plans, nodes, 8), std::vector<std::string>{}) << size << " ranks";
       // Ranks and segments bound the size of a plan; the length of the message does not.
       for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 8192u) << size << " ranks";

@@ -77,6 +77,66 @@ def test_one_node(background, algorithm, root):
     request.Wait()
 
 
+def test_one_node_by_default(background):
+    """Operations in which all ranks send blocks are divided into tasks beside communication cores."""
+    comm = background
+    if not on_one_node(comm):
+        pytest.skip("the ranks are on several nodes")
+    if "single copy: on" not in comm.report():
+        pytest.skip("the ranks cannot read each other's memory")
+    ramp = np.arange(COUNT, dtype=np.int64)
+    numbers = np.arange(comm.size)[:, None]
+    mine = ramp + comm.rank
+
+    gathered = np.zeros((comm.size, COUNT), np.int64)
+    request = comm.Iallgather(mine, gathered)
+    await_memory(gathered, ramp + numbers)
+    MPI.COMM_WORLD.Barrier()  # MPI's, so that no rank helps another
+    request.Wait()
+
+    received = np.zeros_like(gathered)
+    request = comm.Ialltoall(ramp + comm.rank + 10 * numbers, received)
+    await_memory(received, ramp + 10 * comm.rank + numbers)
+    MPI.COMM_WORLD.Barrier()
+    request.Wait()
+
+    block = np.zeros_like(ramp)
+    request = comm.Ireduce_scatter_block(ramp + comm.rank + 10 * numbers, block)
+    await_memory(block, comm.size * (ramp + 10 * comm.rank) + comm.size * (comm.size - 1) // 2)
+    MPI.COMM_WORLD.Barrier()
+    request.Wait()
+
+
+@pytest.mark.parametrize("root", [0, 1, -1])
+def test_between_nodes(background, root):
+    """The communication core of a node works for each of its ranks, whichever is the root."""
+    comm = background
+    if on_one_node(comm):
+        pytest.skip("all ranks are on one node")
+    root %= comm.size
+    ramp = np.arange(COUNT, dtype=np.int64)
+    mine = ramp + comm.rank
+    total = comm.size * ramp + comm.size * (comm.size - 1) // 2
+
+    sent = mine.copy() if comm.rank == root else np.zeros_like(mine)
+    request = comm.Ibcast(sent, root=root)
+    await_memory(sent, ramp + root)
+    MPI.COMM_WORLD.Barrier()
+    request.Wait()
+
+    reduced = np.zeros_like(ramp)
+    request = comm.Ireduce(mine, reduced if comm.rank == root else None, root=root)
+    if comm.rank == root:
+        await_memory(reduced, total)
+    MPI.COMM_WORLD.Barrier()
+    request.Wait()
+
+    summed = np.zeros_like(ramp)
+    request = comm.Iallreduce(mine, summed)
+    await_memory(summed, total)
+    request.Wait()
+
+
 def test_levels_on_the_applications_cores_run_in_start_and_wait(background):
     comm = background
     ramp = np.arange(COUNT, dtype=np.float32)

@@ -66,12 +66,21 @@ bool uses_tasks(const Team& team, const Collective& collective, Inside inside) {
 
 bool uses_tasks(const Team& team, const Collective& collective, Inside inside, int nodes, int largest) {
   if (inside != Inside::automatic) return inside == Inside::tasks;
-  if (collective.kind == CollectiveKind::reduce && largest <= kFewRanks) return false;
+  // Communication cores run tasks, but messages only of one rank.
+  const bool has_workers = team.progress_cores > 0;
+  if (collective.kind == CollectiveKind::reduce && largest <= kFewRanks && !has_workers) return false;
   return block_bytes(collective) > kTaskBytes && shares_tasks(team, collective, nodes, largest);
 }
 
-std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments) {
-  const std::uint32_t most = kMaxTaskGroups / (kind == CollectiveKind::allreduce ? 2 : 1);
+int leader_at_root(const Team& team, const Collective& collective, bool by_tasks) {
+  const int root = is_rooted(collective.kind) ? collective.root : 0;
+  if (!by_tasks || team.progress_cores == 0) return root;
+  const auto here = team.node_of_rank.begin();
+  return static_cast<int>(std::find(here, team.node_of_rank.end(), node_of(team, root)) - here);
+}
+
+std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments, bool is_root_led) {
+  const std::uint32_t most = kMaxTaskGroups / (kind == CollectiveKind::allreduce || is_root_led ? 2 : 1);
   return (segments + most - 1) / most;
 }
 
@@ -87,15 +96,18 @@ Levels::Levels(Sequence& sequence, const Team& team, const Collective& collectiv
       by_tasks_(uses_tasks(team, collective, row.inside)),
       own_(contribution(team, collective)),
       target_(result(team, collective)) {
-  const int root = is_rooted(collective.kind) ? collective.root : 0;
-  node_ = node_group(team, root);
-  const Group between = leaders(team, root);
+  const int leader = leader_at_root(team, collective, by_tasks_);
+  const bool is_root_led = is_rooted(collective.kind) && leader != collective.root;
+  node_ = node_group(team, leader);
+  if (is_root_led && team.same_node(leader, team.rank))
+    led_root_ = static_cast<std::size_t>(std::ranges::find(node_.ranks, collective.root) - node_.ranks.begin());
+  const Group between = leaders(team, leader);
   trees_ = trees_between(between, row.between);
   const bool reduces = collective.kind != CollectiveKind::bcast;
   if (row.between == Between::binomial) levels_between_ = log2_ceil(between.size());
   std::uint32_t per_batch = 1;
   if (by_tasks_) {
-    per_batch = segments_per_batch(collective.kind, segments_.count());
+    per_batch = segments_per_batch(collective.kind, segments_.count(), is_root_led);
     // The same region on all ranks of the node: the root's output, or scratch memory of another leader.
     const std::uint64_t bytes = block_bytes(collective);
     const bool has_room = collective.kind == CollectiveKind::allreduce || node_[0] == collective.root;
@@ -127,6 +139,7 @@ void Levels::run(Stage stage, Batch batch) {
 }
 
 Region Levels::into(std::uint32_t segment) const {
+  if (led_root_ && collective_.kind == CollectiveKind::reduce) return segments_.of(sum_of_node_, segment);
   return target_.size_bytes > 0 ? segments_.of(target_, segment) : Region{};
 }
 
@@ -137,7 +150,7 @@ void Levels::sr(Batch batch) {
         collective_.kind == CollectiveKind::reduce ? Region{0, block_bytes(collective_), Buffer::input} : own_;
     combine_on_node(sequence_, node_, collective_, segments_.of(from, batch.first, batch.count),
                     segments_.of(sum_of_node_, batch.first, batch.count), {.segment = batch.first});
-    sequence_.publish_tasks();
+    combined_ = sequence_.publish_tasks();
     return;
   }
   for (std::uint32_t s = batch.first; s < batch.first + batch.count; ++s)
@@ -145,20 +158,41 @@ void Levels::sr(Batch batch) {
 }
 
 void Levels::ir(Batch batch) {
-  if (trees_.empty()) return;
-  for (std::uint32_t s = batch.first; s < batch.first + batch.count; ++s) {
+  for (std::uint32_t s = batch.first; s < batch.first + batch.count && !trees_.empty(); ++s) {
     sums_[s] = up_between_[s % trees_.size()].run(s / static_cast<std::uint32_t>(trees_.size()), sums_[s], into(s));
     if (tree(s).parent < 0) sequence_.copy(sums_[s], into(s));
   }
+  if (led_root_) hand_to_root(batch);
+}
+
+void Levels::hand_to_root(Batch batch) {
+  const std::uint64_t item_bytes = collective_.item_bytes();
+  const Region sum = segments_.of(sum_of_node_, batch.first, batch.count);
+  if (sum.size_bytes == 0) return;
+  const Region output{sum.offset_bytes, sum.size_bytes, Buffer::output};
+  const std::uint64_t pieces = task_pieces(sum.size_bytes, node_.ranks.size());
+  for (std::uint64_t i = 0; i < pieces; ++i)
+    sequence_.task(
+        {.segment = batch.first},
+        std::array{RankRegion{part_of(sum, sum.size_bytes / item_bytes, item_bytes, pieces, i), node_[0]}},
+        std::array{RankRegion{part_of(output, sum.size_bytes / item_bytes, item_bytes, pieces, i), node_[*led_root_]}});
+  // Tasks have read the output of a root in place before. Only the root's own calls see that they have.
+  sequence_.publish_tasks({own_.buffer == Buffer::output ? combined_ : Sequence::kNone});
 }
 
 void Levels::ib(Batch batch) {
+  if (led_root_ && collective_.kind == CollectiveKind::bcast) {
+    spread_on_node(sequence_, node_, collective_, segments_.of(target_, batch.first, batch.count),
+                   {.segment = batch.first, .slot = *led_root_});
+    sequence_.publish_tasks();
+  }
   if (trees_.empty()) return;
   for (std::uint32_t s = batch.first; s < batch.first + batch.count; ++s)
     bcast_stage(sequence_, tree(s), into(s), s, {.number = 3});
 }
 
 void Levels::sb(Batch batch) {
+  if (led_root_) return;  // ib() began with it
   if (by_tasks_) {
     spread_on_node(sequence_, node_, collective_, segments_.of(target_, batch.first, batch.count),
                    {.segment = batch.first});

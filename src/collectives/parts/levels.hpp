@@ -31,7 +31,11 @@ const LevelsRow* levels_row(std::string_view name);
 bool uses_tasks(const Team& team, const Collective& collective, Inside inside);
 /// The same of a team with so many nodes, and so many ranks on the largest one.
 bool uses_tasks(const Team& team, const Collective& collective, Inside inside, int nodes, int largest);
-std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments);
+/// The rank that leads the root's node: the root. Beside communication cores, which send and receive for the first rank
+/// of their node alone, that one, if data moves by tasks inside the nodes; tasks then bring the data from or to the
+/// root.
+int leader_at_root(const Team& team, const Collective& collective, bool by_tasks);
+std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments, bool is_root_led = false);
 
 /// The stages of one rank, with the paper's names: sr reduces inside a node, ir between the leaders, ib broadcasts
 /// between the leaders, sb inside a node. Stages that do not depend on each other overlap when the plan runs: ib(0)
@@ -55,6 +59,7 @@ class Levels {
   void ib(Batch batch);
   void sb(Batch batch);
   const Tree& tree(std::uint32_t segment) const { return trees_[segment % trees_.size()]; }
+  void hand_to_root(Batch batch);
   Region into(std::uint32_t segment) const;
 
   Sequence& sequence_;
@@ -62,9 +67,11 @@ class Levels {
   Segments segments_;
   Group node_;
   bool by_tasks_;
+  std::optional<std::size_t> led_root_;  ///< the root's index in node_, if another rank leads its node
   Region own_;
   Region target_;
   Region sum_of_node_;  ///< with tasks: at the leader
+  StepId combined_ = Sequence::kNone;
   int levels_between_ = 0;
   Tree inner_;
   std::vector<Tree> trees_;  ///< between the leaders; segments take turns; empty on other ranks

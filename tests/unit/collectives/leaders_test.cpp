@@ -22,6 +22,25 @@ const RankRegion& first_region(const Plan& plan, const Step& publisher) {
   return plan.task_regions[plan::tasks(plan, publisher).front().first_region];
 }
 
+// Communication cores send and receive for the first rank of their node alone.
+TEST(Levels, LongDataOfAnyRootPassesTheFirstRanksOfTheNodesBesideCommunicationCores) {
+  const std::vector<std::int32_t> nodes{0, 0, 1, 1, 1, 2, 2};
+  for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce})
+    for (const char* row : {"node_shared", "leader_postal", "leader_binary", "leader_chain", "leader_two_tree", ""})
+      for (int root = 0; root < 7; ++root) {
+        const Collective collective{
+            .kind = kind, .count = kBytes, .dtype = DType::uint8, .root = root, .algorithm = row};
+        std::vector<Plan> plans;
+        for (int rank = 0; rank < 7; ++rank)
+          plans.push_back(plan_collective({.rank = rank, .node_of_rank = nodes, .progress_cores = 1}, collective));
+        EXPECT_EQ(verify(plans, nodes, 1), std::vector<std::string>{}) << row << ", root " << root;
+        for (const int rank : {1, 3, 4, 6})
+          for (const Step& step : plans[static_cast<std::size_t>(rank)].steps)
+            EXPECT_TRUE(step.kind != StepKind::send && step.kind != StepKind::recv)
+                << name(kind) << "/" << row << ", root " << root << ", rank " << rank;
+      }
+}
+
 TEST(LeaderRing, CombinesWhatItSendsFirstBeforeTheRest) {
   const Plan plan = leader_ring(2);
   std::vector<const Step*> at_once;
