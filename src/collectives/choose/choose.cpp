@@ -567,6 +567,9 @@ Plan plan_collective(const Team& team, const Collective& collective) {
   Collective chosen = collective;
   chosen.segment_bytes = choice.segment_bytes;
   chosen.radix = choice.radix;
+  if (collectives::is_reduce_scatter(chosen.kind)) chosen.receive.displacements.clear();  // its parts are consecutive
+  collectives::place_blocks(chosen.send);
+  collectives::place_blocks(chosen.receive);
   Plan plan = choice.algorithm->plan(team, chosen);
   if (choice.split > 0) plan::split_tree(plan, choice.split);
   return plan;

@@ -18,6 +18,12 @@ std::uint64_t displacement_of(const Blocks& blocks, const Collective& collective
   return std::accumulate(blocks.counts.begin(), blocks.counts.begin() + rank, std::uint64_t{0});
 }
 
+void place_blocks(Blocks& blocks) {
+  if (!blocks.displacements.empty()) return;
+  blocks.displacements.resize(blocks.counts.size());
+  std::exclusive_scan(blocks.counts.begin(), blocks.counts.end(), blocks.displacements.begin(), std::uint64_t{0});
+}
+
 std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, int size) {
   std::uint64_t end = 0;
   std::uint64_t next = 0;  // begin of the next block if there are no displacements
@@ -35,13 +41,7 @@ std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, s
   if (blocks.counts.empty()) return extent_bytes(blocks, collective, static_cast<int>(neighbors.size()));
   // The blocks of neighbours that do not exist are never touched, so the buffer may end before them.
   Blocks touched = blocks;
-  if (touched.displacements.empty()) {
-    std::uint64_t next = 0;
-    for (const std::uint64_t count : blocks.counts) {
-      touched.displacements.push_back(next);
-      next += count;
-    }
-  }
+  place_blocks(touched);
   for (std::size_t i = 0; i < neighbors.size(); ++i)
     if (neighbors[i].rank == Neighbor::kNone) touched.counts[i] = 0;
   return extent_bytes(touched, collective, static_cast<int>(neighbors.size()));
@@ -91,12 +91,17 @@ Region receive_block(const Team& team, const Collective& collective, int peer) {
 }
 
 Region parts_of(Region all, const Collective& collective, Run run) {
-  const std::uint64_t element_bytes = collective.item_bytes();
-  std::uint64_t elements = 0;
-  for (int rank = run.first; rank < run.first + run.count; ++rank)
-    elements += count_of(collective.receive, collective, rank);
-  return {all.offset_bytes + displacement_of({collective.receive.counts, {}}, collective, run.first) * element_bytes,
-          elements * element_bytes, all.buffer};
+  const auto elements_of = [&](int first, int end) {
+    std::uint64_t elements = 0;
+    for (int rank = first; rank < end; ++rank) elements += count_of(collective.receive, collective, rank);
+    return elements;
+  };
+  // Parts follow each other, wherever the blocks of an allgatherv lie.
+  const std::uint64_t before = is_reduce_scatter(collective.kind)
+                                   ? displacement_of(collective.receive, collective, run.first)
+                                   : elements_of(0, run.first);
+  return {all.offset_bytes + before * collective.item_bytes(),
+          elements_of(run.first, run.first + run.count) * collective.item_bytes(), all.buffer};
 }
 
 Region part_of_rank(Region all, const Collective& collective, int rank) { return parts_of(all, collective, {rank, 1}); }

@@ -11,8 +11,9 @@
 namespace penstock::collectives {
 
 std::uint64_t count_of(const Blocks& blocks, const Collective& collective, int rank);
-/// O(ranks) if it is a sum of counts.
+/// O(ranks) if it is a sum of counts: place_blocks() makes displacements of them.
 std::uint64_t displacement_of(const Blocks& blocks, const Collective& collective, int rank);
+void place_blocks(Blocks& blocks);
 /// Bytes up to the end of the last non-empty block.
 std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, int size);
 /// The same for the blocks of neighbours.
