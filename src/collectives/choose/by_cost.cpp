@@ -80,6 +80,23 @@ Collective of_class(const Collective& collective) {
   return alike;
 }
 
+/// Between nodes, with counts that all ranks know: the operation without them, if no block is longer than twice the
+/// mean. Rounds take as long as the longest of their blocks.
+std::optional<Collective> without_counts(const Team& team, const Collective& collective) {
+  if ((collective.kind != CollectiveKind::reduce_scatter && collective.kind != CollectiveKind::allgatherv) ||
+      collectives::node_count(team) < 2)
+    return std::nullopt;
+  Collective alike = collective;
+  alike.kind = collective.kind == CollectiveKind::reduce_scatter ? CollectiveKind::reduce_scatter_block
+                                                                 : CollectiveKind::allgather;
+  alike.receive = {};
+  const auto size = static_cast<std::uint64_t>(team.size());
+  alike.count = (collectives::all_elements(team, collective) + size - 1) / size;
+  const bool are_alike =
+      std::ranges::all_of(collective.receive.counts, [&](std::uint64_t count) { return count <= 2 * alike.count; });
+  return are_alike ? std::optional(std::move(alike)) : std::nullopt;
+}
+
 std::string microseconds(double seconds) {
   const auto tenths = static_cast<std::uint64_t>(std::llround(seconds * 1e7));
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " us";
@@ -248,10 +265,11 @@ struct ChoiceByCost::Memory {
   bool can_choose(CollectiveKind kind) const {
     return sizes.nodes > 1 ? has_choice(kind) : times != nullptr && collectives::has_times(kind);
   }
-  Chosen choose(const Collective& collective) const {
-    return sizes.nodes > 1 ? choose_between_nodes(collective) : choose_on_node(collective);
+  /// Among the rows of `kind`, which may be that of `collective` with counts.
+  Chosen choose(const Collective& collective, CollectiveKind kind) const {
+    return sizes.nodes > 1 ? choose_between_nodes(collective, kind) : choose_on_node(collective);
   }
-  Chosen choose_between_nodes(Collective collective) const;
+  Chosen choose_between_nodes(Collective collective, CollectiveKind kind) const;
   Chosen choose_on_node(const Collective& collective) const;
   /// `collective` stands for its class.
   int radix_of(const Algorithm& row, const Collective& collective) const {
@@ -272,9 +290,10 @@ struct ChoiceByCost::Memory {
 };
 
 /// `collective` stands for its class.
-ChoiceByCost::Chosen ChoiceByCost::Memory::choose_between_nodes(Collective collective) const {
+ChoiceByCost::Chosen ChoiceByCost::Memory::choose_between_nodes(Collective collective, CollectiveKind kind) const {
   const std::string_view by_threshold = collectives::choose_default(team, collective).name;
-  const Algorithm* known = collectives::find(collective.kind, by_threshold);
+  const Algorithm* known =
+      collectives::find(collective.kind, collectives::find(kind, by_threshold) != nullptr ? by_threshold : "ring");
   std::array<int, 2> radix{};  // of one leader of each node, and of several
   const auto call_of = [&](const Algorithm& row, std::uint64_t segment_bytes) {
     Collective call = collective;
@@ -307,7 +326,7 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose_between_nodes(Collective colle
   std::vector<Row> rows;
   for (const Algorithm& row : algorithms()) {
     if (row.kind != collective.kind || !is_candidate(row) || !collectives::fits(row, team, collective) ||
-        (sizes.largest == 1 && has_several_leaders(row)))
+        collectives::find(kind, row.name) == nullptr || (sizes.largest == 1 && has_several_leaders(row)))
       continue;
     double least = least_of(row);
     if (has_segments(row)) least = std::min(least, least_of(row, shorter.back()));
@@ -331,6 +350,8 @@ ChoiceByCost::Chosen ChoiceByCost::Memory::choose_between_nodes(Collective colle
     best = std::min(best, *longer);
   }
   std::ranges::stable_sort(candidates, {}, &Candidate::seconds);
+  known = collectives::find(kind, known->name);
+  for (Candidate& each : candidates) each.algorithm = collectives::find(kind, each.algorithm->name);
   const auto best_row = candidates[0].seconds < kGain * *known_seconds
                             ? candidates.begin()
                             : std::ranges::find_if(candidates, [&](const Candidate& each) {
@@ -378,15 +399,18 @@ int ChoiceByCost::radix_of(const Algorithm& row, const Collective& collective) c
   return memory_->radix_of(row, of_class(collective));
 }
 
-std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective& collective) const {
-  if (!memory_->can_choose(collective.kind) || memory_->team.progress_cores > 0 ||
-      collective.split != Collective::kAutomatic || collective.radix != 2 || collective.segment_bytes != 0 ||
-      !collective.commutative || collectives::fixes_order(collective) || collective.count == 0)
+std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective& given) const {
+  if (memory_->team.progress_cores > 0 || given.split != Collective::kAutomatic || given.radix != 2 ||
+      given.segment_bytes != 0 || !given.commutative || collectives::fixes_order(given))
     return nullptr;
+  std::optional<Collective> alike;
+  if (has_counts(given.kind)) alike = without_counts(memory_->team, given);
+  const Collective& collective = alike ? *alike : given;
+  if (!memory_->can_choose(collective.kind) || collective.count == 0) return nullptr;
   // All ranks choose the same, so nothing that differs between them may count.
   const std::uint64_t item_bytes = collective.item_bytes();
   const std::uint64_t bytes = collective.count * item_bytes;
-  Memory::Key key{class_of(bytes), item_bytes, collective.kind, 0, collective.in_place};
+  Memory::Key key{class_of(bytes), item_bytes, given.kind, 0, collective.in_place};
   if (is_rooted(collective.kind)) {
     key.root = memory_->root_alike[static_cast<std::size_t>(collective.root)];
     key.in_place = false;
@@ -395,10 +419,10 @@ std::shared_ptr<const ChoiceByCost::Chosen> ChoiceByCost::find(const Collective&
     const std::lock_guard lock(memory_->mutex);
     if (const auto known = memory_->chosen.find(key); known != memory_->chosen.end()) return known->second;
   }
-  Collective alike = of_class(collective);
-  alike.root = key.root;
-  alike.in_place = key.in_place;
-  Chosen chosen = memory_->choose(alike);
+  Collective of_all = of_class(collective);
+  of_all.root = key.root;
+  of_all.in_place = key.in_place;
+  Chosen chosen = memory_->choose(of_all, given.kind);
   auto shared = chosen.algorithm == nullptr ? nullptr : std::make_shared<const Chosen>(std::move(chosen));
   const std::lock_guard lock(memory_->mutex);
   return memory_->chosen.try_emplace(key, std::move(shared)).first->second;

@@ -670,6 +670,37 @@ TEST(ChoiceByCost, OnUnequalNodesIsCloseToTheBest) {
   EXPECT_GE(by_thresholds / points, 1.1);
 }
 
+// All ranks know the counts of these. Rows of the operation without counts have the estimates.
+TEST(ChoiceByCost, OfBlocksWithCountsIsThatOfBlocksOfTheirMean) {
+  for (const char* network : {"tcp-1g", "tcp-25g", "slingshot"})
+    for (Team team : {blocks(8, 1), blocks(24, 1), blocks(8, 4), blocks(5, 3)}) {
+      const Machine machine = machine_with(network);
+      team.by_cost = std::make_shared<const ChoiceByCost>(team, machine);
+      const auto size = static_cast<std::size_t>(team.size());
+      for (const std::uint64_t bytes : {8u, 1024u, 16u << 10, 256u << 10}) {
+        Collective sums{.kind = CollectiveKind::reduce_scatter, .dtype = DType::float32};
+        sums.receive.counts.assign(size, bytes / 4);
+        const std::string of_sums = std::string(choose(team, sums).algorithm->name);
+        EXPECT_EQ(choose(team, sums).algorithm->kind, CollectiveKind::reduce_scatter);
+        EXPECT_EQ(of_sums, choose(team, request(CollectiveKind::reduce_scatter_block, bytes)).algorithm->name);
+
+        Collective gathered{.kind = CollectiveKind::allgatherv, .dtype = DType::float32};
+        gathered.receive.counts.assign(size, bytes / 4);
+        const Algorithm* row = choose(team, gathered).algorithm;
+        EXPECT_EQ(row->kind, CollectiveKind::allgatherv);
+        double best = std::numeric_limits<double>::infinity();
+        for (const char* other : {"ring", "bruck"})
+          best = std::min(best, simulated(team, request(CollectiveKind::allgather, bytes, other), machine));
+        EXPECT_LE(simulated(team, request(CollectiveKind::allgather, bytes, row->name), machine), 1.2 * best)
+            << network << ", " << team.size() << " ranks, " << bytes << " bytes: " << row->name;
+
+        std::ranges::fill(sums.receive.counts, 0);
+        sums.receive.counts[1] = size * bytes / 4;
+        EXPECT_EQ(team.by_cost->find(sums), nullptr) << "one rank has all: thresholds decide";
+      }
+    }
+}
+
 // What a first choice takes, counted: it plans for no rank, and follows no message.
 TEST(ChoiceByCost, OfTreesAndSumsSimulatesNoSteps) {
   for (const auto& [nodes, ranks] : {std::pair{2, 1},
