@@ -33,7 +33,7 @@ class Caller {
   }
 
   void call() {
-    if (each_.placement == Placement::alone) return engine_.run(plan_, {input_, output_}, kSumInt32, 7);
+    if (each_.is_blocking) return engine_.run(plan_, {input_, output_}, kSumInt32, 7);
     const auto run = engine_.start(plan_, {input_, output_}, kSumInt32, 7);
     await(*run, each_);
   }
@@ -121,21 +121,28 @@ TEST_P(DeathsInShortCalls, AreToldToAllByName) {
   EXPECT_TRUE(try_deaths((deaths_per_row() + 1) / 2, death_in_short_call)) << "the row fits nothing that is tried";
 }
 
-bool fits_between_nodes(const Algorithm* row) {
+class DeathsInBlockingCalls : public Deaths {};
+
+TEST_P(DeathsInBlockingCalls, AreToldToAllByName) {
+  EXPECT_TRUE(try_deaths((deaths_per_row() + 1) / 2, death_in_blocking_call)) << "the row fits nothing that is tried";
+}
+
+bool fits_on(Placement placement, const Algorithm* row) {
   return std::ranges::any_of(std::array{2, 4}, [&](int ranks) {
     Collective collective{.kind = row->kind, .count = 1, .dtype = DType::int32, .algorithm = std::string(row->name)};
     if (row->kind == CollectiveKind::barrier) collective.count = 0;
-    return fits(*row, collective, Team{.rank = 0, .node_of_rank = place(Placement::alone, ranks)});
+    return fits(*row, collective, Team{.rank = 0, .node_of_rank = place(placement, ranks)});
   });
 }
 
-std::vector<const Algorithm*> rows_between_nodes() {
+std::vector<const Algorithm*> rows_on(Placement placement) {
   std::vector<const Algorithm*> chosen = rows([](CollectiveKind) { return true; });
-  std::erase_if(chosen, [](const Algorithm* row) { return !fits_between_nodes(row); });
+  std::erase_if(chosen, [&](const Algorithm* row) { return !fits_on(placement, row); });
   return chosen;
 }
 
-INSTANTIATE_TEST_SUITE_P(Row, DeathsInShortCalls, testing::ValuesIn(rows_between_nodes()), row_name);
+INSTANTIATE_TEST_SUITE_P(Row, DeathsInShortCalls, testing::ValuesIn(rows_on(Placement::alone)), row_name);
+INSTANTIATE_TEST_SUITE_P(Row, DeathsInBlockingCalls, testing::ValuesIn(rows_on(Placement::one_node)), row_name);
 INSTANTIATE_TEST_SUITE_P(Row, Deaths, testing::ValuesIn(rows([](CollectiveKind) { return true; })), row_name);
 
 }  // namespace

@@ -76,6 +76,16 @@ Death death_in_short_call(std::uint32_t seed) {
   each.count = std::vector<std::uint64_t>{1, 40, 300}[random() % 3];
   each.progress_threads = static_cast<int>(random() % 4) / 3;
   each.by_test = false;
+  each.is_blocking = true;
+  return each;
+}
+
+Death death_in_blocking_call(std::uint32_t seed) {
+  Death each = death(seed);
+  each.placement = Placement::one_node;
+  each.progress_threads = static_cast<int>(std::mt19937(seed + 1)() % 4) / 3;
+  each.by_test = false;
+  each.is_blocking = true;
   return each;
 }
 
@@ -83,7 +93,7 @@ std::string describe(const Death& each) {
   return std::to_string(each.count) + " elements on " + std::to_string(each.ranks) + " ranks (placement " +
          std::to_string(static_cast<int>(each.placement)) + "), victim " + std::to_string(each.victim) +
          (each.leaves_child ? " with a child" : "") + (each.stops_first ? " that stops first" : "") + ", " +
-         std::to_string(each.progress_threads) + " progress threads" + (each.by_test ? ", by test()" : ", by wait()") +
+         std::to_string(each.progress_threads) + " progress threads" + (each.is_blocking ? ", in blocking calls" : each.by_test ? ", by test()" : ", by wait()") +
          (each.single_copy ? "" : ", without single copies") + ", seed " + std::to_string(each.seed);
 }
 

@@ -20,6 +20,7 @@ struct Death {
   int progress_threads;
   bool single_copy;
   bool by_test;          ///< the others call test() in a loop, not wait()
+  bool is_blocking;      ///< all make blocking calls
   bool leaves_child;     ///< the victim has a child that outlives it
   bool stops_first;      ///< the victim stops calling before its death, so the others run ahead
   std::uint32_t moment;  ///< as a fraction of some operations' time, times 2^32
@@ -28,6 +29,8 @@ struct Death {
 Death death(std::uint32_t seed);
 /// The same for short data of ranks that are alone on their nodes: what blocking calls do by the fast path.
 Death death_in_short_call(std::uint32_t seed);
+/// The same in blocking calls of ranks of one node, of any length: by flags if the row has them.
+Death death_in_blocking_call(std::uint32_t seed);
 std::string describe(const Death& each);
 
 /// The number of deaths to try for each row: PENSTOCK_TEST_DEATHS, 2 by default.
