@@ -61,11 +61,8 @@ bool FlagExchange::try_wait(const Operation& operation, const Step& step) const 
   const std::uint32_t peer = core_.local(step.peer);
   const auto is_there = [&] { return flags_.has_published(peer, operation.sequence, step.tag); };
   const auto comes_within = [&](int looks) {
-    for (; looks > 0; --looks) {
-      if (is_there()) return true;
-      host::pause();
-    }
-    return false;
+    for (; looks > 0 && !is_there(); --looks) host::pause();
+    return looks > 0;
   };
   const auto comes_while_others_run = [&](host::Yields& yields) {
     for (int left = kMostYields; left > 0 && yields.are_useful(); --left) {

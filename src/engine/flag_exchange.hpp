@@ -109,9 +109,11 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
     }
     kept->call.plan = plan;
   }
-  if (kept->call.compiled->has_messages()) return false;
   Operation& fast = *kept;
   Call& call = fast.call;
+  // A rank that neither tells nor waits would never learn that another one has gone.
+  if (call.compiled->has_messages() || !(call.compiled->takes_from_node() || call.compiled->published_bytes() > 0))
+    return false;
   call.bindings = bindings;
   call.arithmetic = arithmetic;
   call.signature = signature;

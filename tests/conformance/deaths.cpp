@@ -93,7 +93,10 @@ std::string describe(const Death& each) {
   return std::to_string(each.count) + " elements on " + std::to_string(each.ranks) + " ranks (placement " +
          std::to_string(static_cast<int>(each.placement)) + "), victim " + std::to_string(each.victim) +
          (each.leaves_child ? " with a child" : "") + (each.stops_first ? " that stops first" : "") + ", " +
-         std::to_string(each.progress_threads) + " progress threads" + (each.is_blocking ? ", in blocking calls" : each.by_test ? ", by test()" : ", by wait()") +
+         std::to_string(each.progress_threads) + " progress threads" +
+         (each.is_blocking ? ", in blocking calls"
+          : each.by_test   ? ", by test()"
+                           : ", by wait()") +
          (each.single_copy ? "" : ", without single copies") + ", seed " + std::to_string(each.seed);
 }
 

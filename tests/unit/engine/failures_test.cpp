@@ -360,20 +360,36 @@ TEST(Runs, ARankThatHasGoneIsNoticed) {
   });
 }
 
-// Rank 0 needs no other rank, so it never waits. Rank 1 exits without a message.
+// Rank 0 needs no other rank, so it never waits. Rank 1 exits without a message. The first calls take no fast path.
 TEST(Runs, ARankThatHasGoneIsNoticedByOneThatNeverWaits) {
-  run_ranks(ranks_of(one_node(2)), [](Engine& engine, int rank) {
-    if (rank == 1) return;
-    const auto nothing = std::make_shared<const Plan>(PlanBuilder("test/nothing", 0, 2).finish(0, 0));
-    std::optional<Error> error;
-    EXPECT_TRUE(test::eventually([&] {
-      error = error_of(*engine.start(nothing, {}, {}, 7));
-      return error.has_value();
-    }));
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
-    EXPECT_EQ(error->rank(), 1);
-  });
+  RanksOptions alone = ranks_of(one_node(2));
+  alone.engine.progress_threads = 0;
+  for (const bool is_blocking : {false, true})
+    for (const bool by_flags : {false, true}) {
+      std::latch has_called(2);
+      run_ranks(alone, [&](Engine& engine, int rank) {
+        if (rank == 1) return has_called.arrive_and_wait();
+        Plan plan = PlanBuilder("test/nothing", 0, 2).finish(0, 0);
+        plan.by_flags = by_flags;
+        const auto nothing = std::make_shared<const Plan>(std::move(plan));
+        ShortCallCounts counts;
+        const auto error_of_call = [&] {
+          return is_blocking ? failure_of_run(engine, nothing, {}, {}, 7, counts)
+                             : error_of(*engine.start(nothing, {}, {}, 7));
+        };
+        for (int i = 0; i < 3'000; ++i) EXPECT_FALSE(error_of_call());
+        has_called.arrive_and_wait();
+        std::optional<Error> error;
+        EXPECT_TRUE(test::eventually([&] {
+          error = error_of_call();
+          return error.has_value();
+        })) << (is_blocking ? "blocking" : "started")
+            << (by_flags ? ", by flags" : "");
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+        EXPECT_EQ(error->rank(), 1);
+      });
+    }
 }
 
 // Rank 1 reads a message from the memory of rank 0 after rank 0 has given up that operation and many more. User
