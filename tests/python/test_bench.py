@@ -309,7 +309,7 @@ def test_overlap_runs(tmp_path):
         "--budget-s",
         "0.05",
     ]
-    done = bench("overlap", *given, "--ratio", "1,4", "--json", "--plot", str(tmp_path / "plot.png"))
+    done = bench("overlap", *given, "--root", "1", "--ratio", "1,4", "--json", "--plot", str(tmp_path / "plot.png"))
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert not report["left_out"], report["left_out"]

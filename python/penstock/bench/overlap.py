@@ -40,7 +40,7 @@ OPTIONS = {
     ),
     "ratio": ([1.0], [1.0], "computation by blocking collective, both on all cores; 10 is ample"),
     "progress_cores": ("auto", "auto", "cores of each node that Penstock's progress threads use"),
-    "root": (0, 0, "rank at the root, modulo the number of ranks; -1 is the last one"),
+    "root": (0, 0, "rank at the root, modulo the number of ranks"),
     "budget_s": (0.5, 0.3, "seconds for one collective in one job"),
 }
 MINUTES = 8
