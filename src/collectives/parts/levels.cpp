@@ -79,8 +79,8 @@ int leader_at_root(const Team& team, const Collective& collective, bool by_tasks
   return static_cast<int>(std::find(here, team.node_of_rank.end(), node_of(team, root)) - here);
 }
 
-std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments, bool is_root_led) {
-  const std::uint32_t most = kMaxTaskGroups / (kind == CollectiveKind::allreduce || is_root_led ? 2 : 1);
+std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments, bool has_other_leader) {
+  const std::uint32_t most = kMaxTaskGroups / (kind == CollectiveKind::allreduce || has_other_leader ? 2 : 1);
   return (segments + most - 1) / most;
 }
 
@@ -97,17 +97,17 @@ Levels::Levels(Sequence& sequence, const Team& team, const Collective& collectiv
       own_(contribution(team, collective)),
       target_(result(team, collective)) {
   const int leader = leader_at_root(team, collective, by_tasks_);
-  const bool is_root_led = is_rooted(collective.kind) && leader != collective.root;
+  const bool has_other_leader = is_rooted(collective.kind) && leader != collective.root;
   node_ = node_group(team, leader);
-  if (is_root_led && team.same_node(leader, team.rank))
-    led_root_ = static_cast<std::size_t>(std::ranges::find(node_.ranks, collective.root) - node_.ranks.begin());
+  if (has_other_leader && team.same_node(leader, team.rank))
+    root_slot_ = static_cast<std::size_t>(std::ranges::find(node_.ranks, collective.root) - node_.ranks.begin());
   const Group between = leaders(team, leader);
   trees_ = trees_between(between, row.between);
   const bool reduces = collective.kind != CollectiveKind::bcast;
   if (row.between == Between::binomial) levels_between_ = log2_ceil(between.size());
   std::uint32_t per_batch = 1;
   if (by_tasks_) {
-    per_batch = segments_per_batch(collective.kind, segments_.count(), is_root_led);
+    per_batch = segments_per_batch(collective.kind, segments_.count(), has_other_leader);
     // The same region on all ranks of the node: the root's output, or scratch memory of another leader.
     const std::uint64_t bytes = block_bytes(collective);
     const bool has_room = collective.kind == CollectiveKind::allreduce || node_[0] == collective.root;
@@ -139,7 +139,7 @@ void Levels::run(Stage stage, Batch batch) {
 }
 
 Region Levels::into(std::uint32_t segment) const {
-  if (led_root_ && collective_.kind == CollectiveKind::reduce) return segments_.of(sum_of_node_, segment);
+  if (root_slot_ && collective_.kind == CollectiveKind::reduce) return segments_.of(sum_of_node_, segment);
   return target_.size_bytes > 0 ? segments_.of(target_, segment) : Region{};
 }
 
@@ -162,28 +162,21 @@ void Levels::ir(Batch batch) {
     sums_[s] = up_between_[s % trees_.size()].run(s / static_cast<std::uint32_t>(trees_.size()), sums_[s], into(s));
     if (tree(s).parent < 0) sequence_.copy(sums_[s], into(s));
   }
-  if (led_root_) hand_to_root(batch);
+  if (root_slot_) hand_to_root(batch);
 }
 
 void Levels::hand_to_root(Batch batch) {
-  const std::uint64_t item_bytes = collective_.item_bytes();
   const Region sum = segments_.of(sum_of_node_, batch.first, batch.count);
-  if (sum.size_bytes == 0) return;
-  const Region output{sum.offset_bytes, sum.size_bytes, Buffer::output};
-  const std::uint64_t pieces = task_pieces(sum.size_bytes, node_.ranks.size());
-  for (std::uint64_t i = 0; i < pieces; ++i)
-    sequence_.task(
-        {.segment = batch.first},
-        std::array{RankRegion{part_of(sum, sum.size_bytes / item_bytes, item_bytes, pieces, i), node_[0]}},
-        std::array{RankRegion{part_of(output, sum.size_bytes / item_bytes, item_bytes, pieces, i), node_[*led_root_]}});
+  copy_on_node(sequence_, node_, collective_, sum, std::array{collective_.root},
+               {sum.offset_bytes, sum.size_bytes, Buffer::output}, {.segment = batch.first});
   // Tasks have read the output of a root in place before. Only the root's own calls see that they have.
   sequence_.publish_tasks({own_.buffer == Buffer::output ? combined_ : Sequence::kNone});
 }
 
 void Levels::ib(Batch batch) {
-  if (led_root_ && collective_.kind == CollectiveKind::bcast) {
+  if (root_slot_ && collective_.kind == CollectiveKind::bcast) {
     spread_on_node(sequence_, node_, collective_, segments_.of(target_, batch.first, batch.count),
-                   {.segment = batch.first, .slot = *led_root_});
+                   {.segment = batch.first, .slot = *root_slot_});
     sequence_.publish_tasks();
   }
   if (trees_.empty()) return;
@@ -192,7 +185,7 @@ void Levels::ib(Batch batch) {
 }
 
 void Levels::sb(Batch batch) {
-  if (led_root_) return;  // ib() began with it
+  if (root_slot_) return;  // ib() began with it, from the root
   if (by_tasks_) {
     spread_on_node(sequence_, node_, collective_, segments_.of(target_, batch.first, batch.count),
                    {.segment = batch.first});

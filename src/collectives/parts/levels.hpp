@@ -35,7 +35,7 @@ bool uses_tasks(const Team& team, const Collective& collective, Inside inside, i
 /// of their node alone, that one, if data moves by tasks inside the nodes; tasks then bring the data from or to the
 /// root.
 int leader_at_root(const Team& team, const Collective& collective, bool by_tasks);
-std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments, bool is_root_led = false);
+std::uint32_t segments_per_batch(CollectiveKind kind, std::uint32_t segments, bool has_other_leader = false);
 
 /// The stages of one rank, with the paper's names: sr reduces inside a node, ir between the leaders, ib broadcasts
 /// between the leaders, sb inside a node. Stages that do not depend on each other overlap when the plan runs: ib(0)
@@ -67,11 +67,11 @@ class Levels {
   Segments segments_;
   Group node_;
   bool by_tasks_;
-  std::optional<std::size_t> led_root_;  ///< the root's index in node_, if another rank leads its node
+  std::optional<std::size_t> root_slot_;  ///< the root's index in node_, if another rank leads its node
   Region own_;
   Region target_;
-  Region sum_of_node_;  ///< with tasks: at the leader
-  StepId combined_ = Sequence::kNone;
+  Region sum_of_node_;                 ///< with tasks: at the leader
+  StepId combined_ = Sequence::kNone;  ///< publishes the tasks of the latest sr()
   int levels_between_ = 0;
   Tree inner_;
   std::vector<Tree> trees_;  ///< between the leaders; segments take turns; empty on other ranks

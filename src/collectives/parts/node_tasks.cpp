@@ -96,16 +96,21 @@ void combine_on_node(Sequence& sequence, const Group& node, const Collective& co
 
 void spread_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region data,
                     const NodeWork& work) {
-  if (node.size() < 2 || data.size_bytes == 0) return;
-  const std::uint64_t element_bytes = collective.item_bytes();
-  const std::uint64_t pieces = task_pieces(data.size_bytes, node.ranks.size(), work.most_pieces);
   std::vector<int> others = node.ranks;
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(work.slot));
-  for (std::uint64_t i = 0; i < pieces; ++i) {
-    const Region piece = part_of(data, data.size_bytes / element_bytes, element_bytes, pieces, i);
-    sequence.task({.segment = work.segment}, std::array{RankRegion{piece, node.ranks[work.slot]}},
-                  of_each(others, piece));
-  }
+  copy_on_node(sequence, node, collective, data, others, data, work);
+}
+
+void copy_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region data,
+                  std::span<const int> ranks, Region into, const NodeWork& work) {
+  if (ranks.empty() || data.size_bytes == 0) return;
+  const std::uint64_t element_bytes = collective.item_bytes();
+  const std::uint64_t elements = data.size_bytes / element_bytes;
+  const std::uint64_t pieces = task_pieces(data.size_bytes, node.ranks.size(), work.most_pieces);
+  for (std::uint64_t i = 0; i < pieces; ++i)
+    sequence.task({.segment = work.segment},
+                  std::array{RankRegion{part_of(data, elements, element_bytes, pieces, i), node.ranks[work.slot]}},
+                  of_each(ranks, part_of(into, elements, element_bytes, pieces, i)));
 }
 
 void GrowingTasks::add(int level, std::uint32_t segment, int from, int to, std::span<const RankRegion> sources,

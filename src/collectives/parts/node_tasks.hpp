@@ -60,6 +60,9 @@ void combine_on_node(Sequence& sequence, const Group& node, const Collective& co
                      const NodeWork& work);
 void spread_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region data,
                     const NodeWork& work);
+/// The same for other ranks and another place there.
+void copy_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region data,
+                  std::span<const int> ranks, Region into, const NodeWork& work);
 /// The largest number of publish_tasks steps of one plan that the engine accepts.
 inline constexpr std::uint32_t kMaxTaskGroups = 64;
 
