@@ -49,8 +49,9 @@ class PENSTOCK_API ChoiceByCost {
   const Machine& machine() const noexcept;
   /// The row of least cost. It stays the one that is chosen without a machine unless another one gains a tenth. nullptr
   /// if thresholds decide: on one node without times or for lengths that were not measured, beside communication cores,
-  /// for operations without estimates, for a split, an order of combination or no data. May not fit: lengths of a class
-  /// differ. The arguments must be correct, as choose() checks them.
+  /// for operations without estimates (reduce_scatter and allgatherv have those of the operations without counts,
+  /// between nodes, if no block is longer than twice the mean), for a split, an order of combination or no data. May
+  /// not fit: lengths of a class differ. The arguments must be correct, as choose() checks them.
   std::shared_ptr<const Chosen> find(const Collective& collective) const;
   /// Collective::radix of a row that takes least: of exchanges between nodes in which each sends several short messages
   /// at once. Of other rows that of `collective`.

@@ -291,6 +291,7 @@ struct ChoiceByCost::Memory {
 
 /// `collective` stands for its class.
 ChoiceByCost::Chosen ChoiceByCost::Memory::choose_between_nodes(Collective collective, CollectiveKind kind) const {
+  // Both operations with counts have a ring, but not all rows of those without.
   const std::string_view by_threshold = collectives::choose_default(team, collective).name;
   const Algorithm* known =
       collectives::find(collective.kind, collectives::find(kind, by_threshold) != nullptr ? by_threshold : "ring");

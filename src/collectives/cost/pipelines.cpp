@@ -547,6 +547,7 @@ std::optional<Time> levels(const Call& call) {
   const LevelsRow& row = *levels_row(call.row);
   if (node_count(call.team) < 2) return all_ranks<Time>(call);
   const bool by_tasks = uses_tasks(call.team, call.collective, row.inside);
+  // What brings the data from or to the root is not followed.
   if (leader_at_root(call.team, call.collective, by_tasks) != root_of(call.collective)) return std::nullopt;
   if (has_too_many(call, by_tasks)) return std::nullopt;
   const std::vector<std::vector<int>> nodes = ranks_by_node(call.team, root_of(call.collective));

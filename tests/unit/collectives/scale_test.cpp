@@ -79,7 +79,7 @@ TEST(ManyRanks, PlanLongCallsInBoundedMemory) {
   }
 }
 
-// Displacements are made of counts once: to sum them up for each block took a tenth of a second.
+// Planners find blocks by displacements, which are made of the counts if there are none.
 TEST(ManyRanks, PlanWithoutDisplacementsAsWithThem) {
   const Team team{.rank = 2, .node_of_rank = {0, 0, 1, 1, 2}};
   for (const CollectiveKind kind : {CollectiveKind::gatherv, CollectiveKind::scatterv, CollectiveKind::allgatherv,
